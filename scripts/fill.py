@@ -1,0 +1,201 @@
+"""What each directive and each bound number of a page should hold, given the page's results.
+
+Writing and checking are the same: both compare what the page holds with the edits made here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from tabulate import tabulate
+
+from scripts import source
+from scripts.page import CONTINUED, FENCED, Directive, Page
+from scripts.project import Problem, Project
+from scripts.prose import Bound
+from scripts.rounding import NumberError, print_like
+from scripts.run import Results
+
+
+@dataclass(frozen=True)
+class Block:
+    """A directive and the text that belongs under it."""
+
+    directive: Directive
+    text: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """A bound number and the measured value that belongs in it."""
+
+    bound: Bound
+    key: str
+    value: object
+
+
+@dataclass
+class Filled:
+    """Everything that a page should hold, the figure files it shows, and what cannot be filled."""
+
+    page: Page
+    blocks: list[Block] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
+    figures: dict[Path, tuple[int, str]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def text(self) -> str:
+        """The whole page as it should be; raises ``NumberError`` for a number that has no text."""
+        edits = [(b.directive.start, b.directive.end, b.text) for b in self.blocks]
+        for number in self.numbers:
+            bound = number.bound
+            try:
+                right = print_like(bound.printed, number.value)
+            except NumberError as error:
+                self.problems.append(Problem(self.page.file, bound.line, f"{number.key}: {error}"))
+                continue
+            edits.append((bound.start, bound.end, right))
+        text = self.page.text
+        for start, end, right in sorted(edits, reverse=True):
+            before = text[:start]
+            text = (
+                before
+                + ("\n" if before and start == end and before[-1] != "\n" else "")
+                + right
+                + text[end:]
+            )
+        return text
+
+
+def needed_pages(page: Page) -> set[str]:
+    """The pages whose results this page prints from, itself included where it has any."""
+    needed = {_split(page, bound.key)[0] for bound in page.bound if not is_stated(bound.key)}
+    own = [d for d in page.directives if d.kind in ("example", "output", "table", "figure")]
+    return needed | ({page.name} if own else set())
+
+
+def is_stated(key: str) -> bool:
+    """Whether the number is not measured but stated, with its source or reason."""
+    return key.startswith(("cited:", "given:", "derived:"))
+
+
+def _split(page: Page, key: str) -> tuple[str, str]:
+    other, colon, name = key.rpartition(":")
+    return (other, name) if colon else (page.name, name)
+
+
+def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled:
+    """Work out what the page should hold."""
+    filled = Filled(page)
+    shown: list[source.Shown] = []
+    own = results.get(page.name, Results())
+    code = {
+        d: _code(project, page, d, filled)
+        for d in page.directives
+        if d.kind in ("source", "example")
+    }
+    shown = [piece for piece in code.values() if piece]
+    first = True
+    seen: set[tuple[str, str]] = set()
+    for directive in page.directives:
+        try:
+            if (directive.kind, directive.name) in seen:
+                raise source.SourceError("this page has the same directive above: remove one")
+            seen.add((directive.kind, directive.name))
+            piece = code.get(directive)
+            if directive.kind == "imports":
+                body = source.imports(project, shown)
+                if not body:
+                    raise source.SourceError("the code of this page imports nothing: remove this")
+            elif piece is not None:
+                body = piece.code
+            elif directive.kind in ("source", "example"):
+                continue
+            else:
+                body = _result(project, page, directive, own, filled)
+        except source.SourceError as error:
+            filled.problems.append(Problem(page.file, directive.line, f"{directive}: {error}"))
+            continue
+        if directive.kind in FENCED:
+            python = directive.kind != "output"
+            if "```" in body or "~~~" in body:
+                message = f"{directive}: ``` or ~~~ in this block would end it"
+                filled.problems.append(Problem(page.file, directive.line, message))
+                continue
+            opening = ("" if first else CONTINUED + "\n") + "```python" if python else "~~~text"
+            body = f"{opening}\n{body}{'```' if python else '~~~'}\n"
+            first = first and not python
+        filled.blocks.append(Block(directive, body))
+    _numbers(page, results, filled)
+    return filled
+
+
+def _code(
+    project: Project, page: Page, directive: Directive, filled: Filled
+) -> source.Shown | None:
+    try:
+        if directive.kind == "source":
+            return source.definition(project, directive.name)
+        return source.example(project, page.name, directive.name)
+    except source.SourceError as error:
+        filled.problems.append(Problem(page.file, directive.line, f"{directive}: {error}"))
+        return None
+
+
+def _result(
+    project: Project, page: Page, directive: Directive, own: Results, filled: Filled
+) -> str:
+    kind, name = directive.kind, directive.name
+    results: dict[str, Collection[str]]
+    results = {"output": own.outputs, "table": own.tables, "figure": own.figures}
+    if name not in results[kind]:
+        function = f"{'example' if kind == 'output' else kind}_{name}"
+        module = project.relative(project.module(page.name))
+        raise source.SourceError(f"{module} has no function {function}")
+    if kind == "output":
+        printed = own.outputs[name]
+        if not printed.strip():
+            raise source.SourceError(f"example_{name} prints nothing: print, or remove this")
+        return "\n".join(line.rstrip() for line in printed.removesuffix("\n").split("\n")) + "\n"
+    if kind == "table":
+        return _table(own.tables[name])
+    drawn = own.figures[name]
+    alt = drawn["alt"].replace("[", "\\[").replace("]", "\\]")
+    lines = []
+    for theme in ("light", "dark"):
+        path = project.figures / page.name / f"{name}-{theme}.svg"
+        filled.figures[path] = (directive.line, drawn[theme])
+        link = Path(os.path.relpath(path, project.markdown(page.name).parent)).as_posix()
+        lines.append(f"![{alt}]({link}#only-{theme})\n")
+    return "".join(lines)
+
+
+def _table(rows: list[dict[str, str]]) -> str:
+    cells = [[cell.replace("|", "\\|") for cell in row.values()] for row in rows]
+    headings = [heading.replace("|", "\\|") for heading in rows[0]]
+    sides = [
+        "right" if all(cell[:1] in "-−+.0123456789" for cell in column) else "left"
+        for column in zip(*cells, strict=True)
+    ]
+    # Numbers stay as the page module printed them: a parsed 1.00 would come out as 1.
+    table: str = tabulate(cells, headings, tablefmt="pipe", colalign=sides, disable_numparse=True)
+    return table + "\n"
+
+
+def _numbers(page: Page, results: Mapping[str, Results], filled: Filled) -> None:
+    for bound in page.bound:
+        if is_stated(bound.key):
+            continue
+        other, name = _split(page, bound.key)
+        values = results[other].values if other in results else {}
+        if name not in values:
+            closest = ", ".join(get_close_matches(name, sorted(values), 5, 0.0)) or "none"
+            message = f"no value {bound.key} was measured: {other} gives {closest}"
+            message += ", …" * (len(values) > 5)
+            filled.problems.append(Problem(page.file, bound.line, message))
+            continue
+        filled.numbers.append(Number(bound, f"{other}:{name}", values[name]))

@@ -1,0 +1,133 @@
+"""The running text of a page: the numbers that are bound in it, and the bare words around them."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from markdown_it.token import Token
+
+UNSEEN = "\x00"  # stands for what is no prose: code, a formula, a digit in a link's text
+NUMBER = "\x01"  # stands for a bound number
+DATA_OPEN = re.compile(r'<data value="([^"]+)">')
+_ANCHOR = re.compile(r"\{:?\s*#([\w.:-]+)\s*\}")
+_SHOWN = re.compile(
+    r"""\b(?:alt|title|label|placeholder|start|value)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""",
+    re.IGNORECASE,
+)
+# Other tags part the words on their two sides.
+_WITHIN_WORDS = re.compile(
+    r"</?(?:a|abbr|b|code|data|del|em|i|ins|kbd|mark|s|small|span|strong|sub|sup|u|var|wbr)\b"
+)
+_AGAINST = re.compile(
+    rf"[\d.,+−-]{NUMBER}|{UNSEEN}{NUMBER}"
+    rf"|{NUMBER}(?:[.,]?\d|\s?%|\s?×\s?10|[eE][-+]?\d|[\^⁰¹²³⁴⁵⁶⁷⁸⁹{UNSEEN}{NUMBER}])"
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A ``<data>`` element in prose; ``start:end`` are offsets of the printed text."""
+
+    key: str
+    printed: str
+    line: int
+    start: int
+    end: int
+
+
+@dataclass
+class Prose:
+    """What the runs of text on a page hold; ``text`` is the whole page."""
+
+    text: str
+    runs: list[tuple[int, str]] = field(default_factory=list)
+    bound: list[Bound] = field(default_factory=list)
+    anchors: set[str] = field(default_factory=set)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    _start: int = -1
+    _cursor: int = 0
+    _open: tuple[str, int] | None = None  # the key of an open <data>, and where its text begins
+
+    def read(self, tokens: Iterable[Token], start: int, end: int) -> None:
+        """Read the inline tokens of the run of text at ``start:end``."""
+        # The cells of a table's row are runs of the same line, one after the other.
+        if start != self._start:
+            self._start = self._cursor = start
+        words = ""
+        link = False
+        for token in tokens:
+            if token.type == "html_inline":
+                words += self._tag(token.content, end)
+            elif token.type in ("link_open", "link_close"):
+                link = token.type == "link_open"
+                words += _title(token)
+            elif token.type in ("softbreak", "hardbreak"):
+                words += "\n"
+            elif token.type == "image":
+                words += f" {''.join(child.content for child in token.children or [])} "
+                words += _title(token)
+            elif token.type == "text" and self._open is None:
+                words += re.sub(r"\d", UNSEEN, token.content) if link else token.content
+            elif token.type != "text" and token.content:
+                self._find(token.content, end)
+                words += UNSEEN
+        if self._open:
+            self._problem(self._open[1], "a <data> element is not closed")
+            self._open = None
+        self.anchors.update(_ANCHOR.findall(words))
+        words = _ANCHOR.sub("", words)
+        first = self.text.count("\n", 0, start) + 1
+        self.runs.append((first, words))
+        for match in _AGAINST.finditer(words):
+            message = (
+                "something stands against a bound number: a sign, a digit, a power of ten or % "
+                "goes inside <data>, anything else after a space"
+            )
+            self.problems.append((first + words.count("\n", 0, match.start()), message))
+        if "<!--" in words:
+            self._problem(self._cursor, "a comment is not closed")
+
+    def _problem(self, offset: int, message: str) -> None:
+        self.problems.append((self.text.count("\n", 0, offset) + 1, message))
+
+    def _find(self, content: str, end: int) -> int:
+        at = self.text.find(content, self._cursor, end)
+        if at < 0:  # a tag over two lines of a quotation
+            return self._cursor
+        self._cursor = at + len(content)
+        return at
+
+    def _tag(self, tag: str, end: int) -> str:
+        """Take note of an HTML tag; give what of it is to be read as prose."""
+        at = self._find(tag, end)
+        self.anchors.update(re.findall(r'\bid="([^"]+)"', tag))
+        if tag.startswith("<!--"):
+            self._problem(at, f"{tag} stands in a line of text: give it a line of its own")
+        elif tag.startswith("<data"):
+            self._open_data(tag, at)
+            return NUMBER
+        elif tag == "</data>" and self._open:
+            key, start = self._open
+            line = self.text.count("\n", 0, at) + 1
+            self.bound.append(Bound(key, self.text[start:at], line, start, at))
+            self._open = None
+        elif tag == "<sup>":
+            return "^"
+        shown = "".join(f" {html.unescape(value)} " for value in _SHOWN.findall(tag))
+        return shown if _WITHIN_WORDS.match(tag) else f" {shown}"
+
+    def _open_data(self, tag: str, at: int) -> None:
+        match = DATA_OPEN.fullmatch(tag)
+        if self._open:
+            self._problem(at, f"{tag} is inside another <data> element: close that first")
+        if match is None:
+            form = '<data value="example.name">number</data>'
+            self._problem(at, f"{tag} is not of the form {form}")
+        self._open = (match[1] if match else "", at + len(tag))
+
+
+def _title(token: Token) -> str:
+    return f" {token.attrs['title']} " if "title" in token.attrs else ""

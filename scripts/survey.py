@@ -1,0 +1,108 @@
+"""Read pages, get their results, and work out what each should hold: what build and check share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm import tqdm
+
+from scripts import cache, lint
+from scripts.fill import Filled, fill, needed_pages
+from scripts.page import Page, read_page
+from scripts.project import Problem, Project
+from scripts.run import Results, Settings, run_pages
+
+
+@dataclass
+class Survey:
+    """The pages as they should be, everything wrong with them, and how their results were got."""
+
+    filled: list[Filled] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    ran: int = 0
+    fresh: int = 0
+
+    def counts(self) -> str:
+        """One line: pages, blocks of each kind, numbers, and how many pages ran or were fresh."""
+        kinds = Counter(block.directive.kind for page in self.filled for block in page.blocks)
+        code = kinds["imports"] + kinds["source"] + kinds["example"]
+        numbers = sum(len(page.numbers) for page in self.filled)
+        return (
+            f"{len(self.filled)} pages: {code} code blocks, {kinds['output']} outputs, "
+            f"{kinds['table']} tables, {kinds['figure']} figures, {numbers} numbers; "
+            f"{self.ran} ran, {self.fresh} were fresh"
+        )
+
+    def checked(self) -> int:
+        """How many blocks and numbers were compared with a result."""
+        return sum(len(page.blocks) + len(page.numbers) for page in self.filled)
+
+
+def survey(project: Project, names: list[str], settings: Settings, *, cached: bool) -> Survey:
+    """Get the named pages' results, from the cache where ``cached`` and fresh, and fill them."""
+    found = Survey()
+    pages = [read_page(project, name) for name in names]
+    for page in pages:
+        found.problems += page.problems
+    needed = sorted(set().union(*map(needed_pages, pages))) if pages else []
+    found.problems += _without_module(project, pages)
+    known = set(project.pages())
+    runnable = [name for name in needed if name in known and project.module(name).is_file()]
+    results = _results(project, runnable, settings, found, cached=cached)
+    broken = {name for name, result in results.items() if result.problem}
+    for page in pages:
+        if page.problems or needed_pages(page) & broken or not needed_pages(page) <= set(results):
+            continue
+        filled = fill(project, page, results)
+        found.problems += filled.problems
+        found.problems += lint.unbound_numbers(page)
+        found.problems += lint.stated_numbers(page)
+        found.problems += lint.unshown(project, page, results.get(page.name, Results()))
+        found.filled.append(filled)
+    if names == project.pages():
+        found.problems += lint.strays(project, names)
+    return found
+
+
+def _results(
+    project: Project, names: list[str], settings: Settings, found: Survey, *, cached: bool
+) -> dict[str, Results]:
+    kept = {name: cache.load(project, name, settings) for name in names} if cached else {}
+    results = {name: result for name, result in kept.items() if result}
+    stale = [name for name in names if name not in results]
+    found.fresh, found.ran = len(results), len(stale)
+    running = run_pages(project, stale, settings)
+    # disable=None: no bar where the output is no terminal.
+    for name, result in tqdm(running, total=len(stale), unit="page", disable=None, leave=False):
+        results[name] = result
+        if result.problem:
+            found.problems.append(result.problem)
+        elif cached:
+            cache.save(project, name, settings, result)
+    return results
+
+
+def _without_module(project: Project, pages: list[Page]) -> Iterator[Problem]:
+    known = set(project.pages())
+    for page in pages:
+        for name in sorted(needed_pages(page)):
+            line = min(
+                [b.line for b in page.bound if b.key.startswith(f"{name}:") or name == page.name]
+                + [d.line for d in page.directives if name == page.name]
+            )
+            if name not in known:
+                yield Problem(page.file, line, f"there is no page docs/{name}.md")
+            elif not project.module(name).is_file():
+                module = project.relative(project.module(name))
+                yield Problem(page.file, line, f"docs/{name}.md has no module: write {module}")
+
+
+def stray_figures(project: Project, found: Survey) -> list[Path]:
+    """Drawn figures that no page shows any more; none as long as some page could not be filled."""
+    if len(found.filled) < len(project.pages()):
+        return []
+    shown = {path for page in found.filled for path in page.figures}
+    return sorted(set(project.figures.rglob("*.svg")) - shown)

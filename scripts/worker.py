@@ -1,0 +1,217 @@
+"""One page module, run to its end in a process of its own.
+
+The process is forked from one that has torch, numpy and matplotlib imported already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import inspect
+import io
+import os
+import random
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from scripts.device import NoDeviceError, on_device
+from scripts.style import THEMES
+
+SEED = 0
+PREFIXES = ("example", "table", "figure")
+
+
+class PageError(Exception):
+    """A page module did not give what the page needs; ``line`` is in the module's file."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def run_page(
+    root: str, file: str, device: str, threads: int, tell: Callable[[str], object]
+) -> dict[str, Any]:
+    """Run every ``example_``, ``table_`` and ``figure_`` function of the page module ``file``.
+
+    Gives ``outputs``, ``values``, ``tables``, ``figures`` and the ``files`` that the run read (path
+    to SHA-256), or ``error`` with the file and line of what went wrong, or ``no_device``. Calls
+    ``tell`` with the name of each function as it begins: this process may not survive it.
+    """
+    started = time.time_ns()
+    sys.path.insert(0, root)
+    torch.set_num_threads(threads)
+    files = _Files(root)
+    results: dict[str, Any] = {"outputs": {}, "values": {}, "tables": {}, "figures": {}}
+    where = "the module"
+    try:
+        with warnings.catch_warnings(), on_device(device):
+            warnings.simplefilter("error")
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                name = file.removesuffix(".py").replace("/", ".")
+                module = importlib.import_module(name)
+            if printed.getvalue():
+                raise PageError(1, f"importing the module prints {printed.getvalue()[:60]!r}")
+            for kind, name, function in _functions(module):
+                where = function.__name__
+                tell(where)
+                _run(kind, name, function, results)
+    except NoDeviceError as error:
+        return {"no_device": str(error)}
+    except PageError as error:
+        return {"error": (file, error.line, str(error))}
+    except BaseException as error:  # noqa: BLE001 (also sys.exit, which must not end the build)
+        return {"error": _locate(error, Path(root), file, where)}
+    results["files"] = files.read(started)
+    return results
+
+
+def _functions(module: Any) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    for attribute, function in list(vars(module).items()):
+        kind, _, name = attribute.partition("_")
+        if kind not in PREFIXES or not name or not inspect.isfunction(function):
+            continue
+        if function.__module__ == module.__name__:
+            yield kind, name, function
+
+
+def _run(kind: str, name: str, function: Callable[[], Any], results: dict[str, Any]) -> None:
+    line = _line(function)
+    run = {"example": _example, "table": _table, "figure": _figure}[kind]
+    values = run(name, function, results)
+    if values is None:
+        return
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise PageError(
+            line, f"{function.__name__} returned {type(values).__name__}: return a dict of values"
+        )
+    for key, value in values.items():
+        if f"{name}.{key}" in results["values"]:
+            raise PageError(line, f"the value {name}.{key} is returned twice: rename one of them")
+        results["values"][f"{name}.{key}"] = _plain(value)
+
+
+def _line(function: Callable[[], Any]) -> int:
+    line: int = inspect.unwrap(function).__code__.co_firstlineno
+    return line
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value)  # NumPy's float64 is one too, and the reader does without NumPy
+    return value if isinstance(value, (bool, int, str)) else f"a {type(value).__name__}"
+
+
+def _seeded(function: Callable[[], Any]) -> tuple[Any, str]:
+    torch.manual_seed(SEED)
+    np.random.seed(SEED)
+    random.seed(SEED)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        returned = function()
+    return returned, printed.getvalue()
+
+
+def _example(name: str, function: Callable[[], Any], results: dict[str, Any]) -> Any:
+    values, results["outputs"][name] = _seeded(function)
+    return values
+
+
+def _table(name: str, function: Callable[[], Any], results: dict[str, Any]) -> Any:
+    line = _line(function)
+    returned, _ = _seeded(function)
+    rows, values = returned if isinstance(returned, tuple) else (returned, None)
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise PageError(
+            line,
+            f"{function.__name__} should return a list of rows, each a dict of heading to cell",
+        )
+    if any(list(row) != list(rows[0]) for row in rows):
+        raise PageError(line, f"the rows of {function.__name__} differ in their headings")
+    results["tables"][name] = [{str(k): str(v) for k, v in row.items()} for row in rows]
+    return values
+
+
+def _figure(name: str, function: Callable[[], Any], results: dict[str, Any]) -> None:
+    line = _line(function)
+    alt = inspect.getdoc(function)
+    if not alt:
+        raise PageError(
+            line, f"{function.__name__} has no docstring: say there what the picture shows"
+        )
+    drawn = {"alt": " ".join(alt.split())}
+    for theme, settings in THEMES.items():
+        with mpl.rc_context(settings):
+            figure, _ = _seeded(function)
+            if not isinstance(figure, Figure):
+                raise PageError(
+                    line, f"{function.__name__} returned {type(figure).__name__}: return a Figure"
+                )
+            buffer = io.StringIO()
+            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+            plt.close("all")
+        drawn[theme] = "\n".join(row.rstrip() for row in buffer.getvalue().splitlines()) + "\n"
+    results["figures"][name] = drawn
+
+
+def _locate(error: BaseException, root: Path, file: str, where: str) -> tuple[str, int, str]:
+    """The deepest place in the project's own files that the error passed through."""
+    place = (file, 1)
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if path.is_relative_to(root / "snippets"):
+            place = (path.relative_to(root).as_posix(), frame.lineno or 1)
+    if isinstance(error, SyntaxError) and error.filename:
+        path = Path(error.filename)
+        if path.is_relative_to(root):
+            place = (path.relative_to(root).as_posix(), error.lineno or 1)
+    text = " ".join(str(error).split())
+    if isinstance(error, SystemExit):
+        return (*place, f"{where} called exit({text}): a page module must return")
+    return (*place, f"{where} raised {type(error).__name__}: {text}")
+
+
+class _Files:
+    """The project's files that this process has read: modules by import, data by opening them."""
+
+    def __init__(self, root: str) -> None:
+        self.root = f"{root}{os.sep}"
+        self.opened: set[str] = set()
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str):
+            self.opened.add(os.path.abspath(arguments[0]))  # noqa: PTH100
+
+    def read(self, started: int) -> dict[str, str] | None:
+        """Path to SHA-256; None where a file changed during the run."""
+        modules = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
+        code = {file for file in modules if file.startswith(f"{self.root}snippets{os.sep}")}
+        # A virtual environment in the project is not the project's own, nor is what git keeps.
+        data = {
+            file
+            for file in self.opened
+            if file.startswith(self.root) and file[len(self.root)] != "." and file[-4:] != ".pyc"
+        }
+        hashes = {}
+        for path in map(Path, sorted(code | data)):
+            if not path.is_file():
+                continue
+            if path.stat().st_mtime_ns > started:
+                return None
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            hashes[path.relative_to(self.root).as_posix()] = digest
+        return hashes

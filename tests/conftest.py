@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scripts.project import HOME, Project
+from scripts.site import build_site
+
+
+def copy_small_site(root: Path) -> Project:
+    """A project of its own in ``root``, under the real site's settings."""
+    shutil.copytree(HOME / "tests" / "small_site", root, dirs_exist_ok=True)
+    settings = (HOME / "mkdocs.yml").read_text(encoding="utf-8")
+    settings = re.sub(r"^nav:\n(?:[ -].*\n|\n)*", "", settings, flags=re.MULTILINE)
+    (root / "mkdocs.yml").write_text(settings, encoding="utf-8")
+    project = Project(root)
+    style = Path("assets", "stylesheets", "extra.css")
+    (project.docs / style).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(HOME / "docs" / style, project.docs / style)
+    return project
+
+
+@pytest.fixture
+def small_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A tiny project that a test may spoil."""
+    monkeypatch.delenv("SITE_URL", raising=False)
+    return copy_small_site(tmp_path / "project")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project without a page."""
+    project = Project(tmp_path / "project")
+    project.docs.mkdir(parents=True)
+    project.modules.mkdir(parents=True)
+    for package in (project.modules.parent, project.modules):
+        (package / "__init__.py").touch()
+    return project
+
+
+@pytest.fixture(scope="session")
+def built_small_site(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The tiny project with its site built; shared, so only to be read."""
+    project = copy_small_site(tmp_path_factory.mktemp("built") / "project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SITE_URL", raising=False)
+        assert build_site(project) == []
+    return project
