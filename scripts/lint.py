@@ -63,7 +63,7 @@ def stated_numbers(page: Page) -> Iterator[Problem]:
                     page.file,
                     bound.line,
                     f"{bound.printed} cites {reason.strip()}, which is no anchor of this page: "
-                    f"end the source's line with {{ #{reason.strip()} }}",
+                    f"give the source a last line {{ #{reason.strip()} }}",
                 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -9,22 +10,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from types import ModuleType
 from typing import Any
 
 from scripts import source
-from scripts.project import Problem, Project
-
-PRELOAD = [
-    "torch",
-    "numpy.random",
-    "matplotlib.pyplot",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg",
-]
+from scripts.project import HOME, Problem, Project
 
 
 @dataclass
@@ -76,8 +69,19 @@ class _Run:
 def prepare() -> None:
     """Start the imports that all runs share; they go on while the caller does something else."""
     os.environ["MPLBACKEND"] = "agg"
-    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)
-    forkserver.ensure_running()
+    variables = dict(os.environ)
+    # The forkserver of Python 3.11 looks for what it preloads in its own path, not in this one.
+    os.environ["PYTHONPATH"] = str(HOME)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["scripts.preload"])
+    resource_tracker.ensure_running()  # which would unblock again what is blocked here
+    # Ctrl-C is for the process that the user sees; the others inherit that it is blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        os.environ.update(variables)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run_pages(
@@ -131,8 +135,8 @@ def _work(pipe: Connection, root: str, file: str, device: str, threads: int) -> 
     # Imported here, in the forked process: the one that forks does without torch.
     from scripts.worker import run_page
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe.send(run_page(root, file, device, threads, pipe.send))
+    with contextlib.suppress(BrokenPipeError):  # nobody listens any more
+        pipe.send(run_page(root, file, device, threads, pipe.send))
 
 
 def _hear(project: Project, run: _Run) -> Results | None:

@@ -28,6 +28,7 @@ PROSE = ANYWHERE | {
     "an unrendered fence": r"```|~~~",
     "an unrendered comment": r"<!--|-->",
     "an unrendered table": r"\|\s*:?-{2,}",
+    "an unread attribute list": r"\{:?\s*[#.][\w-]+[^{}]*\}",
 }
 INLINE = re.compile("a|abbr|b|br|data|del|em|i|img|ins|kbd|mark|q|s|small|span|strong|su[bp]|u")
 UNREAD = ("script", "style", "template")

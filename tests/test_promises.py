@@ -163,7 +163,7 @@ CHANGED = {
     "a drawing": (
         TINY_MODULE,
         "[0, 2]",
-        "[0, 3]",
+        "[0, -2]",
         f"{TINY}:39: line ",
     ),
 }
@@ -405,7 +405,7 @@ NAMES_NOTHING = {
         "",
         "\n\ndef table_more():\n    return [{'n': 1}]\n",
         [
-            f"{TINY_MODULE}:28: {TINY} shows no <!-- table: more -->: show it there or "
+            f"{TINY_MODULE}:29: {TINY} shows no <!-- table: more -->: show it there or "
             "delete table_more"
         ],
     ),

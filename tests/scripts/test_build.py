@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.project import HOME, Problem, Project
-from tests.spoil import NUMBERS, TINY, alter, said, tree
+from tests.spoil import NUMBERS, TINY, TINY_MODULE, alter, said, tree
 
 
 @pytest.fixture
@@ -101,6 +104,26 @@ def test_an_interrupted_build_says_so(small_site: Project, monkeypatch: pytest.M
     monkeypatch.setattr("scripts.survey.survey", interrupt)
     assert said(small_site) == (130, ["stopped"])
     assert said(small_site, "--check") == (130, ["stopped"])
+
+
+@pytest.mark.parametrize("after", [2.0, 5.0])
+def test_an_interrupt_ends_every_process_without_a_traceback(
+    small_site: Project, after: float
+) -> None:
+    alter(small_site, TINY_MODULE, "y = double(x)", "y = double(x)\n    while True: pass")
+    command = shutil.copytree(HOME / "scripts", small_site.root / "scripts") / "build.py"
+    running = subprocess.Popen(
+        [sys.executable, str(command), "--check"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        start_new_session=True,  # and with it a process group, as in a terminal
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(after)
+    os.killpg(running.pid, signal.SIGINT)
+    # Read to the end: every process of the group has closed its side.
+    assert (running.communicate(timeout=30)[0], running.returncode) == ("stopped\n", 130)
 
 
 def test_serve_builds_again_what_has_changed(

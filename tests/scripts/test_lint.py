@@ -136,9 +136,9 @@ STATED = {
     '<data value="given:">512</data>': "512 is given, but no reason stands",
     '<data value="derived: ">0.125</data>': "0.125 is derived, but no reason stands",
     '<data value="cited: turing">1950</data>': "1950 cites turing, which is no anchor of this "
-    "page: end the source's line with { #turing }",
+    "page: give the source a last line { #turing }",
     '<data value="cited: Shannon, 1948">1948</data>': "1948 cites Shannon, 1948, which is no "
-    "anchor of this page: end the source's line with { #Shannon, 1948 }",
+    "anchor of this page: give the source a last line { #Shannon, 1948 }",
 }
 
 

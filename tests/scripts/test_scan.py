@@ -82,6 +82,7 @@ FAULTS = [
     ("<p>```python x</p>", "an unrendered fence: '```'"),
     ("<p>&lt;!-- output: x --&gt;</p>", "an unrendered comment: '<!--'"),
     ("<p>| a | |:---|</p>", "an unrendered table: '|:---'"),
+    ("<li>A source. { #source }</li>", "an unread attribute list: '{ #source }'"),
     ("<pre><code> \n</code></pre>", "an empty <pre>"),
     ("<p><code></code></p>", "an empty <code>"),
     ('<img src="../assets/picture.svg">', "an image without alt: ../assets/picture.svg"),
