@@ -47,8 +47,10 @@ def example_saturation():
             p, h = average(peak(w)).item(), average(entropy(w)).item()
             print(f"d = {d:3}, {name:6} {p:11.3f} {h:17.2f}")
     print(f"50 equal keys   {1 / 50:10.3f} {math.log(50):17.2f}")
-    typical = peak(weights[512]).median().item()
-    return {"typical": typical, "slope": (typical * (1 - typical), 1e-4)}
+    return {
+        "typical": peak(weights[512]).median().item(),
+        "slope": ((w := peak(weights[512]).median().item()) * (1 - w), 1e-4),
+    }
 
 
 def example_one_row():
