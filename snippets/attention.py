@@ -49,8 +49,9 @@ def attention(
     Notes
     -----
     float16 and bfloat16 are computed in float32, under autocast too, and
-    returned as they came. Inputs must be finite, which is not checked: a NaN in
-    a masked value reaches every output, because 0 · NaN is NaN.
+    returned as they came. Inputs must be finite, and so must the logits in
+    float32, which is not checked: a NaN in a masked value reaches every output,
+    because 0 · NaN is NaN.
 
     Source: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.1,
     arXiv:1706.03762. What a query without keys gets is decided here; the paper
