@@ -2,11 +2,13 @@
 
 import functools
 import math
+from collections.abc import Callable
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -114,23 +116,24 @@ def table_population():
     return rows, values
 
 
-def figure_saturation() -> Figure:
-    """Largest of 50 weights against the width d, on a logarithmic axis.
+def plot_bands(
+    axes: Axes,
+    statistic: Callable[[Tensor], Tensor],
+    labels: tuple[tuple[str, float, float], ...],
+) -> None:
+    """Median and middle 90 % of a statistic of random rows, by width.
 
-    Unscaled, the median climbs from less than a tenth to nearly one, and the
-    band around it is wide. Scaled by one over the square root of d, it stays
-    near a tenth from d = 8 on, with a narrow band.
+    ``statistic`` takes logits (n_rows, n_keys) and gives (n_rows,); ``labels``
+    are the names, unscaled or scaled, each with its place.
     """
     widths = [2**power for power in range(11)]
-    figure, axes = plt.subplots()
-    for name, x, y in (("unscaled", 7, 0.66), ("scaled", 180, 0.25)):
+    for name, x, y in labels:
         bands = []
         for d in widths:
             logits = random_scores(d, 4000, N_KEYS)
             if name == "scaled":
                 logits /= math.sqrt(d)
-            largest = peak(logits.softmax(-1))
-            bands.append(largest.quantile(QUANTILES[[0, 2, 4]]))
+            bands.append(statistic(logits).quantile(QUANTILES[[0, 2, 4]]))
         low, middle, high = torch.stack(bands, dim=-1).tolist()
         (line,) = axes.plot(widths, middle)
         colour = line.get_color()
@@ -138,10 +141,20 @@ def figure_saturation() -> Figure:
         axes.text(x, y, name, color=colour)
     axes.set_xscale("log", base=2)
     axes.set_xticks([1, 8, 64, 512], ["1", "8", "64", "512"])
-    axes.set(
-        xlabel="width d of queries and keys", ylabel="largest of 50 weights"
-    )
-    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("width d of queries and keys")
+
+
+def figure_saturation() -> Figure:
+    """Largest of 50 weights against the width d, on a logarithmic axis.
+
+    Unscaled, the median climbs from less than a tenth to nearly one, and the
+    band around it is wide. Scaled by one over the square root of d, it stays
+    near a tenth from d = 8 on, with a narrow band.
+    """
+    figure, axes = plt.subplots()
+    labels = ("unscaled", 7, 0.66), ("scaled", 180, 0.25)
+    plot_bands(axes, lambda logits: peak(logits.softmax(-1)), labels)
+    axes.set(ylabel="largest of 50 weights", ylim=(0, 1.02))
     return figure
 
 
@@ -469,28 +482,11 @@ def figure_gradient() -> Figure:
     that at small widths and smaller at large ones, and its band reaches down
     by many powers of ten, past the lower edge of the picture.
     """
-    widths = [2**power for power in range(11)]
     figure, axes = plt.subplots()
-    for name, x, y in (("unscaled", 40, 4e-6), ("scaled", 4, 1.4e-2)):
-        bands = []
-        for d in widths:
-            logits = random_scores(d, 4000, N_KEYS)
-            if name == "scaled":
-                logits /= math.sqrt(d)
-            norms = gradient_norm(logits)
-            bands.append(norms.quantile(QUANTILES[[0, 2, 4]]))
-        low, middle, high = torch.stack(bands, dim=-1).tolist()
-        (line,) = axes.plot(widths, middle)
-        colour = line.get_color()
-        axes.fill_between(widths, low, high, color=colour, alpha=0.2, lw=0)
-        axes.text(x, y, name, color=colour)
-    axes.set_xscale("log", base=2)
+    labels = ("unscaled", 40, 4e-6), ("scaled", 4, 1.4e-2)
+    plot_bands(axes, gradient_norm, labels)
     axes.set_yscale("log")
-    axes.set_xticks([1, 8, 64, 512], ["1", "8", "64", "512"])
-    axes.set(
-        xlabel="width d of queries and keys", ylabel="norm of the gradient"
-    )
-    axes.set_ylim(1e-8, 1)
+    axes.set(ylabel="norm of the gradient", ylim=(1e-8, 1))
     return figure
 
 
