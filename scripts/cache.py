@@ -51,9 +51,7 @@ def save(project: Project, page: str, settings: Settings, results: Results) -> N
     if results.files is None:
         return
     kept = {"environment": environment(settings), "results": dataclasses.asdict(results)}
-    path = _path(project, page)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(kept))
+    write_whole(_path(project, page), json.dumps(kept))
 
 
 def write_whole(path: Path, text: str) -> None:

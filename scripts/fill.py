@@ -49,7 +49,7 @@ class Filled:
     problems: list[Problem] = field(default_factory=list)
 
     def text(self) -> str:
-        """The whole page as it should be; raises ``NumberError`` for a number that has no text."""
+        """The whole page as it should be; a number that has no right text goes to ``problems``."""
         edits = [(b.directive.start, b.directive.end, b.text) for b in self.blocks]
         for number in self.numbers:
             bound = number.bound
@@ -91,7 +91,6 @@ def _split(page: Page, key: str) -> tuple[str, str]:
 def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled:
     """Work out what the page should hold."""
     filled = Filled(page)
-    shown: list[source.Shown] = []
     own = results.get(page.name, Results())
     code = {
         d: _code(project, page, d, filled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -62,10 +63,16 @@ class _Module:
         return "\n".join(self.lines[first - 1 : node.end_lineno]) + "\n"
 
 
+@functools.lru_cache
+def _parse(text: str, file: str) -> ast.Module:
+    """The tree of a module, which every directive of a page asks for; nobody changes it."""
+    return ast.parse(text, file)
+
+
 def _load(path: Path, name: str) -> _Module:
     try:
         text = path.read_text(encoding="utf-8")
-        return _Module(name, text.split("\n"), ast.parse(text, str(path)))
+        return _Module(name, text.split("\n"), _parse(text, str(path)))
     except (OSError, SyntaxError, ValueError) as error:
         raise SourceError(f"{path.name} cannot be read: {error}") from None
 
