@@ -74,8 +74,10 @@ def check(project: Project, names: list[str], settings: Settings) -> int:
 
     found = survey(project, names, settings, cached=False)
     units = 0 if settings.device == "cpu" else 1
-    for page in found.filled:
-        found.problems += compare.differences(project, page, units)
+    # A list of numbers follows from the other pages: what is wrong there is told there alone.
+    for page in sorted(found.filled, key=lambda page: page.page.lists_numbers()):
+        if not (found.problems and page.page.lists_numbers()):
+            found.problems += compare.differences(project, page, units)
         found.problems += compare.uncounted(page.page, page)
     if names == project.pages():
         found.problems += [
@@ -98,8 +100,8 @@ def build(project: Project, names: list[str], settings: Settings, *, everything:
     found.problems += [problem for page in found.filled for problem in page.problems]
     if not found.problems:
         for page, text in texts:
-            for path, (_, drawn) in page.figures.items():
-                _write(path, drawn)
+            for path, (_, right) in page.files.items():
+                _write(path, right)
             _write(project.markdown(page.page.name), text)
         if names == project.pages():
             for path in stray_figures(project, found):

@@ -30,26 +30,26 @@ def differences(project: Project, filled: Filled, units: int) -> Iterator[Proble
             )
             continue
         start = page.line_at(directive.start)
-        measured = directive.kind in ("output", "table")
+        measured = directive.kind in ("output", "table", "numbers")
         for line, old, new in _lines(printed, block.text, units if measured else 0):
             yield Problem(page.file, start + line, f"{_said(old, new)} ({directive})")
     for number in filled.numbers:
         message = difference(number.bound.printed, number.value, units)
         if message:
             yield Problem(page.file, number.bound.line, f"{message} ({number.key})")
-    for path, (line, drawn) in filled.figures.items():
-        yield from _figure(project, page, path, line, drawn, units)
+    for path, (line, right) in filled.files.items():
+        yield from _file(project, page, path, line, right, units)
 
 
-def _figure(
-    project: Project, page: Page, path: Path, line: int, drawn: str, units: int
+def _file(
+    project: Project, page: Page, path: Path, line: int, right: str, units: int
 ) -> Iterator[Problem]:
     name = project.relative(path)
     if not path.is_file():
-        yield Problem(page.file, line, f"the figure {name} is missing: run scripts/build.py")
+        yield Problem(page.file, line, f"{name} is missing: run scripts/build.py")
         return
     # On a GPU a coordinate of a drawn point moves by far more than its last printed place.
-    found = _lines(path.read_text(encoding="utf-8"), drawn, units * 1000)
+    found = _lines(path.read_text(encoding="utf-8"), right, units * 1000)
     for number, old, new in found:
         yield Problem(page.file, line, f"line {number + 1} of {name}: {_said(old, new)}")
         return

@@ -40,12 +40,12 @@ class Number:
 
 @dataclass
 class Filled:
-    """Everything that a page should hold, the figure files it shows, and what cannot be filled."""
+    """Everything that a page should hold, the files beside it, and what cannot be filled."""
 
     page: Page
     blocks: list[Block] = field(default_factory=list)
     numbers: list[Number] = field(default_factory=list)
-    figures: dict[Path, tuple[int, str]] = field(default_factory=dict)
+    files: dict[Path, tuple[int, str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def text(self) -> str:
@@ -101,6 +101,8 @@ def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled
     first = True
     seen: set[tuple[str, str]] = set()
     for directive in page.directives:
+        if directive.kind == "numbers":  # which other pages print, so that they come first
+            continue
         try:
             if (directive.kind, directive.name) in seen:
                 raise source.SourceError("this page has the same directive above: remove one")
@@ -161,19 +163,20 @@ def _result(
             raise source.SourceError(f"example_{name} prints nothing: print, or remove this")
         return "\n".join(line.rstrip() for line in printed.removesuffix("\n").split("\n")) + "\n"
     if kind == "table":
-        return _table(own.tables[name])
+        return markdown_table(own.tables[name])
     drawn = own.figures[name]
     alt = drawn["alt"].replace("[", "\\[").replace("]", "\\]")
     lines = []
     for theme in ("light", "dark"):
         path = project.figures / page.name / f"{name}-{theme}.svg"
-        filled.figures[path] = (directive.line, drawn[theme])
+        filled.files[path] = (directive.line, drawn[theme])
         link = Path(os.path.relpath(path, project.markdown(page.name).parent)).as_posix()
         lines.append(f"![{alt}]({link}#only-{theme})\n")
     return "".join(lines)
 
 
-def _table(rows: list[dict[str, str]]) -> str:
+def markdown_table(rows: list[dict[str, str]]) -> str:
+    """Rows with one set of headings as a table; columns of numbers stand to the right."""
     cells = [[cell.replace("|", "\\|") for cell in row.values()] for row in rows]
     headings = [heading.replace("|", "\\|") for heading in rows[0]]
     sides = [

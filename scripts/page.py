@@ -16,9 +16,9 @@ from scripts.project import Problem, Project
 from scripts.prose import DATA_OPEN, Bound, Prose
 
 FENCED = ("imports", "source", "example", "output")
-KINDS = (*FENCED, "table", "figure")
+KINDS = (*FENCED, "table", "figure", "numbers")
 CONTINUED = "<!--pytest-codeblocks:cont-->"
-COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w.-]+))?\s*-->")
+COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+))?\s*-->")
 UNPRINTED = ("Cc", "Cf", "Zl", "Zp")  # Unicode's categories of control and format characters
 PYTHON_LINE = re.compile(r"^\s*```python\s*$", re.MULTILINE)
 
@@ -49,6 +49,10 @@ class Page:
     prose: list[tuple[int, str]] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+
+    def lists_numbers(self) -> bool:
+        """Whether the page lists the numbers of others."""
+        return any(directive.kind == "numbers" for directive in self.directives)
 
     def line_at(self, offset: int) -> int:
         """The number of the line that holds the offset."""
@@ -164,7 +168,7 @@ class _Reader:
                 continue
             match = COMMENT.fullmatch(line)
             kind, name = (match[1], match[2] or "") if match else (line, "")
-            if kind not in KINDS:
+            if kind not in KINDS or ("/" in name and kind != "numbers"):
                 self.page.problem(
                     number + 1,
                     f"unknown directive {line}: expected one of "
@@ -207,7 +211,7 @@ class _Reader:
                 )
             return token.map[1]
         end = start
-        while line(end).startswith("|" if kind == "table" else "!["):
+        while line(end).startswith("![" if kind == "figure" else "|"):
             end += 1
         if line(end).strip():
             self.page.problem(end + 1, f"leave a blank line under the block of this {kind}")

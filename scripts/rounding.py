@@ -2,7 +2,8 @@
 
 A printed number is right when it is the measured value, correctly rounded at the precision
 printed, give or take the value's float noise. Exactly one text is right at each precision: a value
-so close to the edge between two roundings that noise decides is refused.
+so close to the edge between two roundings that noise decides is refused. A measured text, such as
+the name of an error, is right when it stands there as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ _FORM = re.compile(
     r"(?:(?P<e>[eE])(?P<exponent>[-+]?\d+)|(?P<times>\s?×\s?10)(?P<power>⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))?"
     r"(?P<percent>\s?%)?"
 )
+
+
+_MARKUP = re.compile(r"[<>&|*`\[\]\\\x00-\x1f]")
 
 
 class NumberError(ValueError):
@@ -77,6 +81,12 @@ def _exponent(match: re.Match[str]) -> int:
     return int(match["exponent"] or 0)
 
 
+def noise_of(given: object) -> float:
+    """The relative float noise that a measured number may carry."""
+    measured = Measured.of(given)
+    return float(measured.noise / abs(measured.value)) if measured.value else 0.0
+
+
 def read(text: str) -> Printed:
     """Read a printed number; raises ``NumberError`` where the text is none."""
     match = _match(text)
@@ -94,6 +104,8 @@ def print_like(text: str, given: object) -> str:
 
     Raises ``NumberError`` where noise would decide the last digit, or where there is no number.
     """
+    if isinstance(given, str):
+        return _words(given)
     match, measured = _match(text), Measured.of(given)
     places = len(match["places"] or "")
     percent = 2 if match["percent"] else 0
@@ -124,6 +136,20 @@ def print_like(text: str, given: object) -> str:
     return sign + digits + (match["percent"] or "")
 
 
+def _words(given: str) -> str:
+    """Return a measured text as it is printed: itself, where it is plain and no number."""
+    if _FORM.fullmatch(given.strip()):
+        raise NumberError(
+            f"the measured value is the text {given!r}: return the number, so that it is rounded"
+        )
+    if given != given.strip() or not given or _MARKUP.search(given):
+        raise NumberError(
+            f"the measured text {given!r} cannot stand in a page: return words without markup, "
+            "line breaks or spaces at the ends"
+        )
+    return given
+
+
 def _round(value: Decimal, places: int, scientific: bool) -> tuple[Decimal, int]:
     """Round to so many places; also give the power of ten that stands behind the number."""
     exponent = value.adjusted() if scientific and value else 0
@@ -146,6 +172,8 @@ def difference(text: str, given: object, units: int = 0) -> str | None:
 
     ``units`` in the last printed place are allowed (one on a GPU, none on a CPU).
     """
+    if isinstance(given, str):
+        return _text_difference(text, given)
     try:
         value = Measured.of(given).value
     except NumberError as error:
@@ -164,3 +192,11 @@ def difference(text: str, given: object, units: int = 0) -> str | None:
         return None
     exact = f" ({float(value):.10g})" if Decimal(str(float(value))) != read(right).value else ""
     return f"printed {text}, measured {right}{exact}"
+
+
+def _text_difference(text: str, given: str) -> str | None:
+    try:
+        right = _words(given)
+    except NumberError as error:
+        return str(error)
+    return None if text == right else f"printed {text}, measured {right}"

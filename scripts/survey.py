@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from scripts import cache, lint
 from scripts.fill import Filled, fill, needed_pages
+from scripts.numbers import list_numbers
 from scripts.page import Page, read_page
 from scripts.project import Problem, Project
 from scripts.run import Results, Settings, run_pages
@@ -64,7 +65,17 @@ def survey(project: Project, names: list[str], settings: Settings, *, cached: bo
         found.filled.append(filled)
     if names == project.pages():
         found.problems += lint.strays(project, names)
+        if not found.problems:
+            found.problems += list_numbers(project, found.filled, results)
+    else:
+        found.problems += _lists_of_numbers(pages)
     return found
+
+
+def _lists_of_numbers(pages: list[Page]) -> Iterator[Problem]:
+    for page in pages:
+        if page.lists_numbers():
+            yield Problem(page.file, 1, "the page lists the numbers of all others: name no page")
 
 
 def _results(
@@ -104,5 +115,5 @@ def stray_figures(project: Project, found: Survey) -> list[Path]:
     """Drawn figures that no page shows any more; none as long as some page could not be filled."""
     if len(found.filled) < len(project.pages()):
         return []
-    shown = {path for page in found.filled for path in page.figures}
+    shown = {path for page in found.filled for path in page.files}
     return sorted(set(project.figures.rglob("*.svg")) - shown)

@@ -100,7 +100,7 @@ def _run(kind: str, name: str, function: Callable[[], Any], results: dict[str, A
     for key, value in values.items():
         if f"{name}.{key}" in results["values"]:
             raise PageError(line, f"the value {name}.{key} is returned twice: rename one of them")
-        results["values"][f"{name}.{key}"] = _plain(value)
+        results["values"][f"{name}.{key}"] = _plain(value, f"{function.__name__}'s {key}", line)
 
 
 def _line(function: Callable[[], Any]) -> int:
@@ -108,12 +108,17 @@ def _line(function: Callable[[], Any]) -> int:
     return line
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, what: str, line: int) -> Any:
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [_plain(item, what, line) for item in value]
     if isinstance(value, float):
         return float(value)  # NumPy's float64 is one too, and the reader does without NumPy
-    return value if isinstance(value, (bool, int, str)) else f"a {type(value).__name__}"
+    if isinstance(value, (bool, int, str)):
+        return value
+    given = type(value).__name__
+    raise PageError(
+        line, f"{what} is a {given}: return an int, a float (a tensor's .item()) or a text"
+    )
 
 
 def _seeded(function: Callable[[], Any]) -> tuple[Any, str]:

@@ -13,6 +13,7 @@ from filelock import FileLock
 
 from scripts import build, compare
 from scripts.fill import fill, is_stated
+from scripts.numbers import list_numbers
 from scripts.page import Page, read_page
 from scripts.project import HOME, Problem, Project
 from scripts.run import Results, Settings, run_pages
@@ -47,7 +48,7 @@ def test_a_sound_site_passes(small_site: Project) -> None:
     assert said(small_site, "--check") == (
         0,
         [
-            "checked 3 pages: 5 code blocks, 2 outputs, 2 tables, 1 figures, 11 numbers; "
+            "checked 4 pages: 5 code blocks, 2 outputs, 2 tables, 1 figures, 12 numbers; "
             "2 ran, 0 were fresh"
         ],
     )
@@ -83,6 +84,18 @@ CHANGED = {
         f"{TINY}:3: printed 'two thirds' is not a number: expected digits such as 0.998, −1.5, "
         "38,000, 94 %, 1.9e-22 or 1.9 × 10⁻²² (write 0.000 to have three places filled in); "
         "measured 0.6666666667 (core/tiny:doubled.third)",
+    ),
+    "a measured word": (
+        NUMBERS,
+        ">ValueError<",
+        ">TypeError<",
+        f"{NUMBERS}:9: printed TypeError, measured ValueError (core/many-numbers:kinds.refusal)",
+    ),
+    "a measured word to a number": (
+        NUMBERS,
+        ">ValueError<",
+        ">0.5<",
+        f"{NUMBERS}:9: printed 0.5, measured ValueError (core/many-numbers:kinds.refusal)",
     ),
     "an output": (
         TINY,
@@ -191,7 +204,7 @@ def test_promise_1_a_change_of_a_drawn_figure_is_named(small_site: Project) -> N
     )
     (small_site.root / FIGURE).unlink()
     assert problems(small_site, "--check") == [
-        f"{TINY}:39: the figure {FIGURE} is missing: run scripts/build.py"
+        f"{TINY}:39: {FIGURE} is missing: run scripts/build.py"
     ]
 
 
@@ -217,6 +230,10 @@ def digits(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
 
 def faults_of(project: Project, page: Page, results: dict[str, Results]) -> list[Problem]:
     filled = fill(project, page, results)
+    if page.name == "numbers":
+        others = [read_page(project, name) for name in project.pages() if name != "numbers"]
+        found = [fill(project, other, results) for other in others]
+        filled.problems += list_numbers(project, [*found, filled], results)
     return [*page.problems, *filled.problems, *compare.differences(project, filled, 0)]
 
 
@@ -250,11 +267,11 @@ def test_promise_1_no_digit_of_a_figure_can_be_altered(
     small_site: Project, results: dict[str, Results]
 ) -> None:
     filled = fill(small_site, read_page(small_site, "core/tiny"), results)
-    figures = dict(filled.figures)
+    figures = dict(filled.files)
     filled.blocks.clear()
     altered = 0
     for path in figures:
-        filled.figures = {path: figures[path]}
+        filled.files = {path: figures[path]}
         text = path.read_text(encoding="utf-8")
         for at in range(len(text)):
             if text[at].isdigit():
@@ -281,7 +298,8 @@ NAMES_NOTHING = {
         [
             f"{TINY}:28: unknown directive <!-- result: doubled -->: expected one of "
             "<!-- imports -->, <!-- source: name -->, <!-- example: name -->, "
-            "<!-- output: name -->, <!-- table: name -->, <!-- figure: name -->",
+            "<!-- output: name -->, <!-- table: name -->, <!-- figure: name -->, "
+            "<!-- numbers: name -->",
             f"{TINY}:29: nothing fills the fence ~~~text: write a directive on the line above it "
             "(shell lines go in a ~~~console fence)",
         ],
@@ -496,7 +514,8 @@ NAMES_NOTHING = {
         [
             f"{TINY}:1: unknown directive <!--pytest-codeblocks:skipfile-->: expected one of "
             "<!-- imports -->, <!-- source: name -->, <!-- example: name -->, "
-            "<!-- output: name -->, <!-- table: name -->, <!-- figure: name -->"
+            "<!-- output: name -->, <!-- table: name -->, <!-- figure: name -->, "
+            "<!-- numbers: name -->"
         ],
     ),
 }
@@ -638,6 +657,20 @@ FAILS = {
         "return y",
         f"{TINY_MODULE}:10: example_doubled returned Tensor: return a dict of values",
     ),
+    "returns a tensor as a value": (
+        TINY_MODULE,
+        'return {"third": y.item()}',
+        'return {"third": y}',
+        f"{TINY_MODULE}:10: example_doubled's third is a Tensor: return an int, a float (a "
+        "tensor's .item()) or a text",
+    ),
+    "returns None as a value": (
+        TINY_MODULE,
+        'return {"third": y.item()}',
+        'return {"third": (None, 0.1)}',
+        f"{TINY_MODULE}:10: example_doubled's third is a NoneType: return an int, a float (a "
+        "tensor's .item()) or a text",
+    ),
     "returns no rows": (
         TINY_MODULE,
         'return [{"x": "one", "twice x": 2}, {"x": "two", "twice x": 4}]',
@@ -667,7 +700,7 @@ FAILS = {
         NUMBERS_MODULE,
         "def table_powers():",
         "def table_kinds():\n    return [{'n': 1}], {'share': 1}\n\n\ndef table_powers():",
-        f"{NUMBERS_MODULE}:17: the value kinds.share is returned twice: rename one of them",
+        f"{NUMBERS_MODULE}:18: the value kinds.share is returned twice: rename one of them",
     ),
 }
 
@@ -698,23 +731,23 @@ VALUES = {
     ),
     "a text": (
         '{"third": "0.67"}',
-        "core/tiny:doubled.third: the measured value is '0.67', no number: "
-        "return an int or a float (a tensor's .item())",
+        "core/tiny:doubled.third: the measured value is the text '0.67': return the number, so "
+        "that it is rounded",
     ),
     "a bool": (
         '{"third": True}',
         "core/tiny:doubled.third: the measured value is True, no number: "
         "return an int or a float (a tensor's .item())",
     ),
-    "None": (
-        '{"third": None}',
-        "core/tiny:doubled.third: the measured value is 'a NoneType', no number: "
-        "return an int or a float (a tensor's .item())",
+    "a text of many lines": (
+        '{"third": "two\\nthirds"}',
+        "core/tiny:doubled.third: the measured text 'two\\nthirds' cannot stand in a page: return "
+        "words without markup, line breaks or spaces at the ends",
     ),
-    "a tensor": (
-        '{"third": y}',
-        "core/tiny:doubled.third: the measured value is 'a Tensor', no number: "
-        "return an int or a float (a tensor's .item())",
+    "a text with markup": (
+        '{"third": "<b>"}',
+        "core/tiny:doubled.third: the measured text '<b>' cannot stand in a page: return "
+        "words without markup, line breaks or spaces at the ends",
     ),
     "three numbers": (
         '{"third": (1.0, 2.0, 3.0)}',
@@ -757,6 +790,7 @@ def test_promise_6_a_site_without_anything_to_check_fails(small_site: Project) -
     for figure in small_site.figures.rglob("*.svg"):
         figure.unlink()
     small_site.markdown("index").write_text("# Nothing\n", encoding="utf-8")
+    small_site.markdown("numbers").unlink()
     assert said(small_site, "--check") == (
         1,
         ["nothing was checked: the pages hold no block and no bound number"],

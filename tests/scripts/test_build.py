@@ -50,7 +50,7 @@ def test_a_build_writes_what_differs_and_only_that(
     assert said(small_site) == (
         0,
         [
-            "built 3 pages: 5 code blocks, 2 outputs, 2 tables, 1 figures, 11 numbers; "
+            "built 4 pages: 5 code blocks, 2 outputs, 2 tables, 1 figures, 12 numbers; "
             "2 ran, 0 were fresh"
         ],
     )
@@ -77,7 +77,7 @@ def test_problems_of_the_site_fail_the_build(
     monkeypatch.setattr("scripts.site.build_site", lambda _: [problem])
     status, lines = said(small_site)
     assert (status, lines[0]) == (1, "core/tiny.html:7: a broken link: 'gone'")
-    assert lines[1].startswith("1 problem; 3 pages: ")
+    assert lines[1].startswith("1 problem; 4 pages: ")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_figure_is_linked_from_where_the_page_is(project: Project, page: str) 
         for theme in ("light", "dark")
     )
     folder = project.figures / page
-    assert drawn.figures == {folder / "a-light.svg": (1, "L"), folder / "a-dark.svg": (1, "D")}
+    assert drawn.files == {folder / "a-light.svg": (1, "L"), folder / "a-dark.svg": (1, "D")}
 
 
 def test_blocks_after_the_first_join_it_and_the_text_around_stays(project: Project) -> None:

@@ -11,6 +11,7 @@ def example_kinds():
         "small": 1.94e-22,
         "below": -1.4996,
         "rough": (0.5004, 1e-3),
+        "refusal": "ValueError",
     }
 
 
