@@ -64,6 +64,11 @@ def example_shapes():
     inside = (v.amin(0) - 1e-6 < output) & (output < v.amax(0) + 1e-6)
     print("outputs between the values:", inside.all().item())
     print("output is weights @ v:", torch.equal(output, weights @ v))
+    return {
+        "output": str(tuple(output.shape)),
+        "sums": (off, 1e-3),
+        "average": str(torch.equal(output, weights @ v)),
+    }
 
 
 def example_by_hand():
@@ -119,7 +124,11 @@ def table_agreement():
                 assert difference < bound, (dtype, name, backend, difference)
             row[name] = f"below {bound:.0e}"
         rows.append(row)
-    return rows
+    return rows, {
+        "plain": rows[1]["no mask"],
+        "causal": rows[1]["is_causal=True"],
+        "dead": rows[1]["a row without keys"],
+    }
 
 
 def example_wrong_axis():
@@ -208,6 +217,8 @@ def example_no_key():
         "gradients finite:",
         all(bool(x.grad.isfinite().all()) for x in (q, k, v)),
     )
+    empty = weights[1].any() or output[1].any() or q.grad[1].any()
+    return {"empty": "something else" if empty else "zeros"}
 
 
 def table_empty():
@@ -274,6 +285,7 @@ def example_bad_value():
     bad_k, bad_v = k.clone(), v.clone()
     bad_k[..., 3, :] = bad_v[..., 3, :] = math.nan  # hidden from every query
     sdpa = F.scaled_dot_product_attention
+    spoiled = {}
     for name, output in (
         ("in a key, attention", attention(q, bad_k, v, mask)[0]),
         ("in a key, built-in", sdpa(q, bad_k, v, mask)),
@@ -281,12 +293,18 @@ def example_bad_value():
         ("in a value, built-in", sdpa(q, k, bad_v, mask)),
     ):
         (gradient,) = torch.autograd.grad(output.sum(), q)
-        bad, bad_q = (
+        spoiled[name] = bad, bad_q = [
             x.isnan().any(-1).sum().item() for x in (output, gradient)
-        )
+        ]
         print(
             f"{name:21}: NaN in {bad} of 4 outputs, {bad_q} of 4 gradients of q"
         )
+    return {
+        "key": spoiled["in a key, attention"][0],
+        "key_builtin": spoiled["in a key, built-in"][0],
+        "value": spoiled["in a value, attention"][0],
+        "value_builtin": spoiled["in a value, built-in"][0],
+    }
 
 
 def example_half():
@@ -333,15 +351,18 @@ def table_refusals():
             lambda: attention(*(x.expand(0, *x.shape) for x in (q, k, v))),
         ),
     ]
-    rows = []
+    rows, raised = [], []
     for name, call in cases:
         try:
             output, _ = call()
             answer = f"returns an output of shape {tuple(output.shape)}"
         except (TypeError, ValueError) as error:
             answer = f"`{type(error).__name__}: {error}`"
+            raised.append(type(error).__name__)
         rows.append({"given": name, "answer": answer})
-    return rows
+    return rows, dict(
+        zip(("width", "length", "floats", "columns"), raised, strict=False)
+    )
 
 
 def example_broadcast():
@@ -355,6 +376,7 @@ def example_broadcast():
         print(
             f"mask {shape} on logits (2, 4, 3, 5): output {tuple(output.shape)}"
         )
+    return {"output": str(tuple(output.shape))}
 
 
 def table_conventions():

@@ -49,9 +49,17 @@ def example_saturation():
             p, h = average(peak(w)).item(), average(entropy(w)).item()
             print(f"d = {d:3}, {name:6} {p:11.3f} {h:17.2f}")
     print(f"50 equal keys   {1 / 50:10.3f} {math.log(50):17.2f}")
+    typical = {d: peak(w).median().item() for d, w in weights.items()}
     return {
-        "typical": peak(weights[512]).median().item(),
-        "slope": ((w := peak(weights[512]).median().item()) * (1 - w), 1e-4),
+        "typical": typical[512],
+        "slope": (typical[512] * (1 - typical[512]), 1e-4),
+        "mean_peak": peak(weights[512]).mean().item(),
+        "mean_entropy": entropy(weights[512]).mean().item(),
+        **{f"peak_{d}": value for d, value in typical.items()},
+        **{
+            f"entropy_{d}": entropy(w).median().item()
+            for d, w in weights.items()
+        },
     }
 
 
@@ -68,10 +76,12 @@ def example_one_row():
             f"entropy {entropy(weights).item():.3f}, "
             f"like {effective_keys(weights).item():.1f} equal keys"
         )
-    return {
-        f"share_{d}_{name}": entropy(weights).item() / math.log(50)
-        for (d, name), weights in rows.items()
-    }
+    values = {}
+    for (d, name), weights in rows.items():
+        values[f"peak_{d}_{name}"] = peak(weights).item()
+        values[f"entropy_{d}_{name}"] = entropy(weights).item()
+        values[f"share_{d}_{name}"] = entropy(weights).item() / math.log(50)
+    return values
 
 
 def standard_error(sample: Tensor) -> float:
@@ -212,7 +222,13 @@ def table_variance():
                 "measured ": f"{deviation:.2f}",
             }
         )
-    return rows, {"pairs": 400_000}
+    values: dict[str, float] = {"pairs": 400_000}
+    for d, variance, deviation in draw_variances()[:4]:
+        error = variance_error(d, 400_000)
+        values[f"variance_{d}"] = variance
+        values[f"deviation_{d}"] = deviation
+        values[f"off_{d}"] = (variance - d) / error
+    return rows, values
 
 
 def table_divisor():
@@ -234,7 +250,23 @@ def table_divisor():
                 "standard error": f"{variance_error(d, 400_000) / c**2:.4f}",
             }
         )
-    return rows, {"deviation_20": math.sqrt(variance) / 20}
+    scores = random_scores(d, 1000, N_KEYS)
+    for c in (4, math.sqrt(d), 20):  # the rule itself, on scores of their own
+        off = (scores / c).var() * c**2 / scores.var() - 1
+        assert off.abs() < 1e-12
+    return rows, {
+        "deviation_20": math.sqrt(variance) / 20,
+        "measured_1": variance,
+        "measured_4": variance / 4**2,
+        "measured_root": variance / d,
+        "measured_20": variance / 20**2,
+        "theory_1": d,
+        "theory_4": d / 4**2,
+        "theory_root": 1,
+        "theory_20": d / 20**2,
+        "rule": "equal to within 1e-12",
+        "minus": variance / (-math.sqrt(d)) ** 2,
+    }
 
 
 def figure_variance() -> Figure:
@@ -281,7 +313,7 @@ def table_assumptions():
     signs, signs2 = normal().sign(), normal().sign()
     mostly = torch.where(uniform() < 0.75, signs, -signs)
     shifted, shifted2 = normal() + 0.5, normal() + 0.5
-    rows = []
+    rows, variances = [], {}
     for name, scores, mean, variance in (
         ("standard normal", product(q, other), 0, d),
         ("uniform on ±√3", product(spread, spread2), 0, d),
@@ -303,7 +335,14 @@ def table_assumptions():
                 "error ": f"{standard_error(squares):.1f}",
             }
         )
-    return rows
+        variances[name] = scores.var().item()
+    return rows, {
+        "uniform": variances["uniform on ±√3"],
+        "signs": variances["+1 or −1"],
+        "shifted": variances["normal of mean ½"],
+        "correlated": variances["normal, correlation ½"],
+        "same": variances["normal, q = k"],
+    }
 
 
 def example_initialisation():
@@ -332,7 +371,11 @@ def example_initialisation():
     for name, (of_q, of_logits, share) in started.items():
         print(f"{name:21} {of_q:8.2f} {of_logits:12.2f} {share:14.1%}")
     return {
+        "linear_query": started["nn.Linear"][0],
+        "linear_logits": started["nn.Linear"][1],
         "linear_share": started["nn.Linear"][2],
+        "mha_query": started["nn.MultiheadAttention"][0],
+        "mha_logits": started["nn.MultiheadAttention"][1],
         "mha_share": started["nn.MultiheadAttention"][2],
         "n_tokens": n_tokens,
     }
@@ -344,12 +387,20 @@ def example_gap():
     logistic = 1 / (1 + torch.exp(-gaps))
     assert torch.allclose(pairs.softmax(-1)[:, 0], logistic, rtol=1e-13, atol=0)
 
+    shares = {}
     for gap in (1.0, 3.0, 8.0, 50.0):
         pair = torch.tensor([gap, 0.0], dtype=torch.float64)
-        first, second = pair.softmax(-1).tolist()
+        first, second = shares[gap] = pair.softmax(-1).tolist()
         slope = first * second
         print(f"gap {gap:2.0f}: {first:.6f}, {second:.2e}, slope {slope:.1e}")
     assert first == 1.0  # in float64, at the gap of 50
+    return {
+        "logistic": "equal to within 1e-13",
+        "three": shares[3.0][0],
+        "eight": shares[8.0][0],
+        "loser": shares[50.0][1],
+        "winner": int(shares[50.0][0]),
+    }
 
 
 def example_jacobian():
@@ -359,10 +410,11 @@ def example_jacobian():
     jacobian = torch.autograd.functional.jacobian(lambda x: x.softmax(-1), x)
     assert torch.allclose(jacobian, closed_form, rtol=0, atol=1e-15)
     print(closed_form)
+    return {"equal": "equal to within 1e-15"}
 
 
 def table_apart():
-    rows = []
+    rows, values = [], {}
     first, second = random_scores(512, 20_000, 2).unbind(dim=-1)  # one query
     for name, c in (("unscaled", 1.0), ("scaled", math.sqrt(512))):
         gaps = (first - second).abs() / c
@@ -373,9 +425,11 @@ def table_apart():
             "median gap": f"{gaps.median().item():.2f}",
         }
         for x in (10, 20, 50):
-            row[f"over {x}"] = f"{(gaps > x).double().mean():.1%}"
+            over = (gaps > x).double().mean().item()
+            row[f"over {x}"] = f"{over:.1%}"
+            values[f"{name}_over_{x}"] = over
         rows.append(row)
-    return rows
+    return rows, values
 
 
 def example_gradient():
@@ -391,7 +445,12 @@ def example_gradient():
         print(f"d = {d:3}, {name:8}: {norm:.3e}")
     ratio = norms[8, "unscaled"] / norms[512, "unscaled"]
     print(f"unscaled, d = 8 over d = 512: {ratio:.0f}")
-    return {"ratio": ratio}
+    return {
+        "ratio": ratio,
+        "narrow": norms[8, "unscaled"],
+        "wide": norms[512, "unscaled"],
+        **{f"scaled_{d}": norms[d, "scaled"] for d in (8, 64, 512)},
+    }
 
 
 def gradient_norm(logits: Tensor) -> Tensor:
@@ -511,6 +570,7 @@ def example_holds():
     for name, (got, expected) in same.items():
         assert (got - expected).abs().max() < 1e-14, name
         print(f"{name}: equal to within 1e-14")
+    return {"scale_1": "equal to within 1e-14"}
 
 
 def scale_of(function, d=64, dtype=torch.float64) -> float:
@@ -576,7 +636,17 @@ def example_four_tokens():
         print(f"{name:8}: {shares}; norm of the Jacobian {norms[name]:.4f}")
         assert torch.equal(x.argsort(), scores.argsort())
     print(f"standard deviation of the scores: {scores.std():.1f}")
+    names = "first", "second", "third", "fourth"
+    shares = {name: softmax(x).tolist() for name, x in logits.items()}
     return {
+        **{
+            f"{place}_{name}": share
+            for name, row in shares.items()
+            for place, share in zip(names, row, strict=True)
+        },
+        "order": "the same",
+        "norm_unscaled": norms["unscaled"],
+        "norm_scaled": norms["scaled"],
         "last_unscaled": softmax(logits["unscaled"])[3].item(),
         "last_scaled": softmax(logits["scaled"])[3].item(),
         "deviation": scores.std().item(),
@@ -622,16 +692,24 @@ def example_stability():
 
     try:
         softmax([1000.0, 999.0], shift=False)
-    except OverflowError:
-        print("not shifted: softmax(1000, 999) raises OverflowError")
+    except OverflowError as error:
+        refusal = type(error).__name__
+        print(f"not shifted: softmax(1000, 999) raises {refusal}")
     for scores in ([1000.0, 999.0], [8.0, 0.0], [8 / math.sqrt(64), 0.0]):
         first, second = softmax(scores)
         assert math.isclose(first + second, 1.0)
         print(f"shifted: softmax{tuple(scores)} = {first:.6f}, {second:.6f}")
-    print(
-        "softmax(101, 100) is softmax(1, 0):",
-        softmax([101, 100]) == softmax([1, 0]),
-    )
+    shifted = softmax([101, 100]) == softmax([1, 0])
+    print("softmax(101, 100) is softmax(1, 0):", shifted)
+    return {
+        "naive": refusal,
+        "shifted": softmax([1000.0, 999.0])[0],
+        "eight": softmax([8.0, 0.0])[0],
+        "one": first,
+        "asserted": "bitwise equal" if first == 0.7310585786300049 else "not",
+        "sums": "equal to 1 to within 1e-9",
+        "invariant": "bitwise equal" if shifted else "not",
+    }
 
 
 def example_bound():
@@ -679,7 +757,7 @@ def example_learned():
 def table_heads():
     torch.manual_seed(0)
     torch.randn(1, 4, 8)  # the published digits start after this draw
-    rows = []
+    rows, values = [], {}
     for d in (8, 32, 64, 512):
         q, k = torch.randn(50_000, d), torch.randn(50_000, d)
         variance = (q * k).sum(-1).var().item()
@@ -696,7 +774,10 @@ def table_heads():
                 "median largest weight": f"{peak(weights).median().item():.2f}",
             }
         )
-    return rows
+        values[f"variance_{d}"] = variance
+        values[f"scaled_{d}"] = variance / d
+        values[f"entropy_{d}"] = entropy(weights).mean().item()
+    return rows, values
 
 
 def example_question_width():
