@@ -59,23 +59,26 @@ def attention(
     """
     check_inputs(q, k, v)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    dtype, wide = q.dtype, torch.promote_types(q.dtype, torch.float32)
-    q, k, v = q.to(wide), k.to(wide), v.to(wide)
     # The meta device, which holds shapes only, has no autocast of its own.
     device = "cpu" if q.is_meta else q.device.type
-    with torch.autocast(device, enabled=False):
-        # q is scaled, and not the product, which could overflow.
-        logits = (q * scale) @ k.mT  # (..., Tq, Tk)
-        if mask is None:
-            weights = logits.softmax(-1)
-        else:
-            check_mask(mask, logits.shape)
-            alive = mask.any(-1, keepdim=True)  # (..., Tq, 1)
-            # A row of nothing but -inf would have NaN weights and gradients.
-            hidden = torch.where(alive, -math.inf, 0.0).to(wide)
-            weights = torch.where(mask, logits, hidden).softmax(-1) * alive
-        output = weights @ v  # (..., Tq, dv)
-    return output.to(dtype), weights.to(dtype)
+    if torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):
+            return attention(q, k, v, mask, scale=scale)
+    if q.dtype in (torch.float16, torch.bfloat16):
+        wide = q.float(), k.float(), v.float()
+        output, weights = attention(*wide, mask, scale=scale)
+        return output.to(q.dtype), weights.to(q.dtype)
+    # q is scaled, and not the product, which could overflow.
+    logits = (q * scale) @ k.mT  # (..., Tq, Tk)
+    if mask is None:
+        weights = logits.softmax(-1)
+    else:
+        check_mask(mask, logits.shape)
+        alive = mask.any(-1, keepdim=True)  # (..., Tq, 1)
+        # A row of nothing but -inf would have NaN weights and gradients.
+        hidden = torch.where(alive, -math.inf, 0.0).to(logits.dtype)
+        weights = torch.where(mask, logits, hidden).softmax(-1) * alive
+    return weights @ v, weights  # (..., Tq, dv), (..., Tq, Tk)
 
 
 def check_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -124,6 +127,8 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
             f"(k {tuple(k.shape)}, v {tuple(v.shape)}): "
             "give one value for each key"
         )
+    if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+        return
     leads = (reversed(x.shape[:-2]) for x in (q, k, v))
     if any(len({1, *sizes}) > 2 for sizes in zip_longest(*leads, fillvalue=1)):
         raise ValueError(
