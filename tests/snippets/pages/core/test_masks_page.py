@@ -1,0 +1,66 @@
+"""The helpers of the page on masks are right, and tell right from wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from snippets import masks as snippet
+from snippets.attention import attention
+from snippets.masks import causal, padding
+from snippets.pages.core import masks as page
+
+
+def test_the_code_in_the_table_is_what_was_run() -> None:
+    names = vars(snippet) | {
+        "n": torch.tensor([4]),
+        "ids": torch.tensor([[0, 0, 1, 1, 1, 2]]),
+    }
+    for name, code, mask, rule, predicate in page.list_masks():
+        assert eval(code, names).equal(mask), name
+        whole = (1, 1, 6, 6)
+        assert snippet.dense(eval(rule, names), whole).equal(snippet.dense(predicate, whole)), name
+        assert snippet.dense(predicate, whole).equal(mask.expand(whole)), name
+
+
+def test_each_alone_tells_right_from_wrong() -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 3, 3, 4, 8).double().unbind()
+    lengths = torch.tensor([3, 1, 4])
+
+    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return attention(q, k, v, mask)[0]
+
+    right = padding(lengths, 4)
+    assert page.each_alone(run, q, k, v, right, lengths)
+    assert not page.each_alone(run, q, k, v, right.transpose(0, 1), lengths)
+    assert not page.each_alone(run, q, k, v, torch.ones_like(right), lengths)
+    assert not page.each_alone(run, q, k, v, right & causal(4, 4), lengths)
+
+
+def test_the_past_keeps_its_share_of_equal_weights() -> None:
+    zeros = torch.zeros(4, 8, dtype=torch.float64)
+    shares = page.shares_of_the_past(zeros, zeros)
+    torch.testing.assert_close(shares, torch.tensor([0.25, 0.5, 0.75, 1.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("way", "shares"),
+    [
+        (page.masked_before, [1, 3, 0]),
+        (page.masked_after, [1 / 2, 3 / 2, 0]),
+        (page.renormalised, [1, 3, 0]),
+        (page.multiplied, [4 / 5, 12 / 5, 4 / 5]),
+        (page.added, [math.e / (math.e + 1), 3 * math.e / (math.e + 1), 4 / (math.e + 1)]),
+    ],
+)
+def test_each_way_of_masking_gives_the_weights_that_it_says(
+    way: Callable[[Tensor, Tensor], Tensor], shares: list[float]
+) -> None:
+    logits = torch.tensor([1, 3, 4], dtype=torch.float64).log()
+    weights = way(logits, torch.tensor([True, True, False]))
+    torch.testing.assert_close(weights, torch.tensor(shares, dtype=torch.float64) / 4)
