@@ -71,6 +71,50 @@ def attention_by_hand(
     return output, weights
 
 
+def head_distance_by_hand(weights: Tensor) -> Tensor:
+    """Mean total variation distance between heads, where no key is one key more, in float64."""
+    maps = weights.double().cpu()
+    *lead, n_heads, n_queries, n_keys = maps.shape
+    found = torch.zeros(*lead, n_heads, n_heads, dtype=torch.float64)
+    for at in itertools.product(*map(range, (*lead, n_heads, n_heads))):
+        example, first, second = maps[at[:-2]], at[-2], at[-1]
+        distances = []
+        for i in range(n_queries):
+            rows = [
+                [*example[h, i].tolist(), float(not example[h, i].any())] for h in (first, second)
+            ]
+            if any(example[h, i].any() for h in range(n_heads)):
+                distances.append(
+                    math.fsum(abs(rows[0][j] - rows[1][j]) for j in range(n_keys + 1)) / 2
+                )
+        found[at] = math.fsum(distances) / max(len(distances), 1)
+    return found
+
+
+def largest_logit_by_hand(
+    q: Tensor, k: Tensor, mask: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    """Largest size of a logit that may attend, in float64, one pair at a time."""
+    q, k = q.double().cpu(), k.double().cpu()
+    (tq, d), tk = q.shape[-2:], k.shape[-2]
+    scale = 1 / math.sqrt(d) if scale is None else scale
+    lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])  # type: ignore[no-untyped-call]
+    allowed = torch.ones(()).bool() if mask is None else mask.cpu()
+    allowed = allowed.broadcast_to(*lead, tq, tk)
+    queries, keys = q.broadcast_to(*lead, tq, d), k.broadcast_to(*lead, tk, d)
+    found = torch.zeros(lead, dtype=torch.float64)
+    for at in itertools.product(*map(range, lead)):
+        found[at] = max(
+            (
+                abs(scale * math.fsum(a * b for a, b in zip(x.tolist(), y.tolist(), strict=True)))
+                for (i, x), (j, y) in itertools.product(enumerate(queries[at]), enumerate(keys[at]))
+                if allowed[(*at, i, j)]
+            ),
+            default=0.0,
+        )
+    return found
+
+
 def entropy_by_hand(weights: Tensor) -> Tensor:
     """Entropy of each row in float64."""
     rows = weights.double().cpu()
