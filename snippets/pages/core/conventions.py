@@ -473,7 +473,8 @@ def table_built_in():
             with sdpa_kernel(kernel):
                 said = answer(partial(SDPA, q, k, v), q, k, mask)
             title = kernel.name.lower().removesuffix("_attention")
-            row[f"{title} kernel"] = values[f"{title}: {name}"] = said
+            row[f"{title} kernel"] = said
+            values.setdefault(title, said)  # of the boolean mask, the first
         rows.append(row)
     return rows, values
 
@@ -509,7 +510,9 @@ def table_multi_head():
         for need_weights in (True, False):
             title = f"`need_weights={need_weights}`"
             (said,) = answers(kind, True, need_weights)  # either argument
-            row[title] = values[f"need_weights={need_weights}: {kind}"] = said
+            row[title] = said
+            # Of the boolean mask, the first.
+            values.setdefault("weights" if need_weights else "fused", said)
             for found in answers(kind, False, need_weights):
                 evaluated.add(found.replace(said, "the same"))
         (row["evaluated in `no_grad`"],) = evaluated
@@ -582,14 +585,14 @@ def table_flex():
             bias,
         ),
     }
-    rows, values = [], {}
+    rows = []
     for name, (call, given) in calls.items():
         # As in a new process: the warning is given once in each.
         shown = "torch.nn.attention.flex_attention._WARNINGS_SHOWN"
         with patch(shown, set()):
-            values[name] = answer(call, q, k, given)
-        rows.append({"FlexAttention, given": name, "answer": values[name]})
-    return rows, values
+            said = answer(call, q, k, given)
+        rows.append({"FlexAttention, given": name, "answer": said})
+    return rows
 
 
 def table_dtypes():
@@ -625,17 +628,15 @@ def table_dtypes():
         }
         return answers[tuple(found)]
 
-    rows, values = [], {}
+    rows = []
     for dtype in floats:
         name = str(dtype).removeprefix("torch.")
         row = {"q": name}
         for other in floats:
             title = f"{str(other).removeprefix('torch.')} mask"
-            row[title] = values[f"{name}: {title}"] = taken(
-                dtype, bias.to(other)
-            )
+            row[title] = taken(dtype, bias.to(other))
         rows.append(row)
-    return rows, values
+    return rows
 
 
 def example_learned():
@@ -707,10 +708,11 @@ def example_handed_over():
         weights = multi_head(4, 4, attn_mask=mask, **options)  # (H, Tq, Tk)
         print(name, *grid(weights[0]), sep="\n  ")
         last[name] = weights[:, -1]  # (H, Tk)
-    return {
-        name: "NaN" if row.isnan().all() else "zeros" if not row.any() else "?"
-        for name, row in last.items()
-    }
+    found = (
+        "NaN" if row.isnan().all() else "zeros" if not row.any() else "?"
+        for row in last.values()
+    )
+    return dict(zip(("weights", "fused", "fast"), found, strict=True))
 
 
 def example_padding_handed_over():
@@ -771,7 +773,7 @@ def example_one_mask():
     for name, (output, right) in same.items():
         assert torch.allclose(output, right, rtol=0, atol=1e-14), name
         print(f"{name}: equal to within 1e-14")
-    return dict.fromkeys(same, "within 1e-14")
+    return {"causal": "equal to within 1e-14"}
 
 
 # Alignment
@@ -868,15 +870,15 @@ def table_both():
             both, q, k, v, attn_mask=causal_lower_right(4, 4)
         ),
     }
-    rows, values = [], {}
+    rows = []
     for name, call in calls.items():
         try:
             equal = torch.allclose(call(), joined, rtol=0, atol=1e-14)
-            values[name] = "both apply" if equal else "something else"
+            said = "both apply" if equal else "something else"
         except REFUSALS as error:
-            values[name] = f"raises `{type(error).__name__}`"
-        rows.append({"the built-in, given both": name, "answer": values[name]})
-    return rows, values
+            said = f"raises `{type(error).__name__}`"
+        rows.append({"the built-in, given both": name, "answer": said})
+    return rows
 
 
 def example_both():
@@ -906,7 +908,7 @@ def table_hint():
             {"both": window & ~padding},
         ),
     }
-    rows, values = [], {}
+    rows = []
     for training in (True, False):
         for need_weights in (True, False):
             options = {"training": training, "need_weights": need_weights}
@@ -922,9 +924,9 @@ def table_hint():
                     (said,) = (n for n, x in meant.items() if x.equal(seen))
                 except RuntimeError as error:
                     said = f"raises `{type(error).__name__}`"
-                row[name] = values[f"{mode}: {name}"] = said
+                row[name] = said
             rows.append(row)
-    return rows, values
+    return rows
 
 
 def example_mode():

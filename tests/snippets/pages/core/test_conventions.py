@@ -286,14 +286,10 @@ def test_flex_compiled_attends_where_true_and_has_no_gradient(
 
 def test_the_values_are_the_published_ones() -> None:
     _, built_in = conventions.table_built_in()
-    assert {built_in[f"{kernel}: boolean"] for kernel in ("math", "flash")} == {"True attends"}
+    assert built_in == {"math": "True attends", "flash": "True attends"}
     _, layer = conventions.table_multi_head()
-    assert {layer[f"need_weights={x}: boolean"] for x in (True, False)} == {"True hides"}
-    assert conventions.example_handed_over() == {
-        "training, need_weights=True": "NaN",
-        "training, need_weights=False": "zeros",
-        "evaluated in no_grad, need_weights=False": "NaN",
-    }
-    _, both = conventions.table_both()
+    assert layer == {"weights": "True hides", "fused": "True hides"}
+    assert conventions.example_handed_over() == {"weights": "NaN", "fused": "zeros", "fast": "NaN"}
+    both = {row["the built-in, given both"]: row["answer"] for row in conventions.table_both()}
     assert (both["flash kernel"], both["math kernel"]) == ("both apply", "raises `RuntimeError`")
     assert conventions.example_one_query() == {"oldest": 1.0}
