@@ -188,9 +188,8 @@ def example_once():
     same = all(map(torch.equal, reused, recomputed))
     print("ten steps, reused and recomputed, equal to the last bit:", same)
 
-    together, _ = layer(
-        steps[:, 0, 0][None], k, v
-    )  # (1, 10, C), as in training
+    every = steps[:, 0, 0][None]  # (1, 10, C): all at once, as in training
+    together, _ = layer(every, k, v)
     difference = (together - torch.cat(reused, dim=1)).abs().max()
     assert difference < 1e-14
     print("ten steps at once: equal to within 1e-14")
@@ -342,15 +341,15 @@ class Translator(nn.Module):
 
     def __init__(self, additive: bool) -> None:
         super().__init__()
-        d, options = 32, {"dtype": torch.float64}
-        self.role = nn.Embedding(N_ROLES, d, **options)
-        self.word = nn.Embedding(N_WORDS, d, **options)
-        self.slot = nn.Embedding(N_ROLES, d, **options)
+        d, dtype = 32, torch.float64
+        self.role = nn.Embedding(N_ROLES, d, dtype=dtype)
+        self.word = nn.Embedding(N_WORDS, d, dtype=dtype)
+        self.slot = nn.Embedding(N_ROLES, d, dtype=dtype)
         self.to_q, self.to_k, self.to_v = (
-            nn.Linear(d, d, bias=False, **options) for _ in range(3)
+            nn.Linear(d, d, bias=False, dtype=dtype) for _ in range(3)
         )
-        self.w = nn.Parameter(torch.randn(d, **options) / math.sqrt(d))
-        self.to_word = nn.Linear(d, N_WORDS, **options)
+        self.w = nn.Parameter(torch.randn(d, dtype=dtype) / math.sqrt(d))
+        self.to_word = nn.Linear(d, N_WORDS, dtype=dtype)
         self.additive = additive
 
     def forward(
@@ -462,15 +461,14 @@ def draw_maps(additive: bool, handed_on: bool, title: str) -> Figure:
     with torch.no_grad():
         _, weights = train(additive, handed_on)[0](roles, words, real[:, None])
 
-    figure, panels = plt.subplots(1, 2, sharey=True, figsize=(5.2, 2.6))
+    figure, panels = plt.subplots(1, 2, sharey=True, figsize=(5.2, 2.2))
     for axes, name, shown in (
         (panels[0], "the right alignment", right),
         (panels[1], title, weights[0, :6]),
     ):
         image = axes.imshow(shown.numpy(), vmin=0, vmax=1)
         axes.set_title(name)
-        axes.set_xticks(range(8), [*map(str, range(1, 7)), "pad", "pad"])
-        axes.tick_params(axis="x", labelrotation=0, labelsize=9)
+        axes.set_xticks([*range(6), 6.5], [*map(str, range(1, 7)), "pad"])
         axes.set_xlabel("word of the source")
         axes.set_yticks(range(6), map(str, range(1, 7)))
     panels[0].set_ylabel("word of the translation")

@@ -77,7 +77,8 @@ def test_words_read_are_those_that_the_mask_allows(layer: page.CrossAttention) -
     allowed = torch.rand(3, 8) < 0.5
 
     def run(memory: Tensor) -> Tensor:
-        return layer(target, *layer.project(memory), allowed[:, None, None])[0]
+        output: Tensor = layer(target, *layer.project(memory), allowed[:, None, None])[0]
+        return output
 
     assert torch.equal(page.words_read(run, memory), allowed)
     assert not memory.requires_grad
@@ -88,7 +89,8 @@ def test_words_read_are_those_of_the_first_query(layer: page.CrossAttention) -> 
     causal = torch.ones(4, 8, dtype=torch.bool).tril()
 
     def run(memory: Tensor) -> Tensor:
-        return layer(target, *layer.project(memory), causal)[0]
+        output: Tensor = layer(target, *layer.project(memory), causal)[0]
+        return output
 
     assert page.words_read(run, memory)[0].tolist() == [True] + [False] * 7
 
@@ -137,7 +139,8 @@ class TestAdditive:
     def test_a_query_without_keys_gets_zeros_and_no_nan_in_gradients(self) -> None:
         inputs = [x.requires_grad_() for x in (normal(2, 3), normal(4, 5), normal(4, 2))]
         mask = torch.tensor([[True] * 4, [False] * 4])
-        output, weights = page.additive_attention(*inputs, *self.weights(), mask)
+        q, k, v = inputs
+        output, weights = page.additive_attention(q, k, v, *self.weights(), mask)
         assert not output[1].any()
         assert not weights[1].any()
         gradients = torch.autograd.grad(output.square().sum(), inputs)
@@ -154,14 +157,14 @@ class TestAdditive:
         assert (spread <= 2 * w.abs().sum() + 1e-9).all()
 
     def test_gradients_are_right(self) -> None:
-        inputs = [
-            x.requires_grad_() for x in (normal(2, 3), normal(4, 5), normal(4, 2), *self.weights())
-        ]
         mask = torch.tensor([[True, True, False, True], [False, True, True, True]])
-        assert torch.autograd.gradcheck(
-            lambda *x: page.additive_attention(*x, mask)[0],
-            inputs,
-        )
+
+        def output(q: Tensor, k: Tensor, v: Tensor, w_q: Tensor, w_k: Tensor, w: Tensor) -> Tensor:
+            averaged: Tensor = page.additive_attention(q, k, v, w_q, w_k, w, mask)[0]
+            return averaged
+
+        inputs = normal(2, 3), normal(4, 5), normal(4, 2), *self.weights()
+        assert torch.autograd.gradcheck(output, [x.requires_grad_() for x in inputs])
 
 
 def test_kept_counts_what_backward_needs_and_no_input() -> None:

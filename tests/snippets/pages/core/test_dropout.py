@@ -49,7 +49,7 @@ def test_rows_to_drop_sum_to_1_with_the_largest_that_is_named() -> None:
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_row_sums_are_those_of_pytorchs_dropout(p: float) -> None:
-    row = page.rows_to_drop()["half on one of 50 keys"]
+    row = page.rows_to_drop()["50 keys, half on one"]
     ours = page.row_sums(row, p)
     theirs = F.dropout(row.expand(20_000, -1), p).sum(-1)
     error = math.sqrt(p / (1 - p) * row.square().sum().item() / 20_000)
