@@ -247,12 +247,9 @@ def example_returned():
     x = torch.randn(2, 6, 16).double()  # (B, T, C)
     v = F.linear(x, layer.in_proj_weight, layer.in_proj_bias).chunk(3, -1)[2]
     v = v.unflatten(-1, (2, 8)).transpose(1, 2)  # (B, T, C) -> (B, H, T, d)
-    for name, mode in (
-        ("training", layer.train()),
-        ("evaluating", layer.eval()),
-    ):
-        mode.train(name == "training")
-        output, weights = mode(x, x, x, average_attn_weights=False)
+    for name in ("training", "evaluating"):
+        layer.train(name == "training")
+        output, weights = layer(x, x, x, average_attn_weights=False)
         by_hand = layer.out_proj((weights @ v).transpose(1, 2).flatten(-2))
         assert (by_hand - output).abs().max() < 1e-14
         print(f"{name}: the weights returned make the output")
