@@ -315,9 +315,10 @@ def errors(
     results = []
     for call, wide in ((bare, torch.float64), (KERNELS[kernel], DTYPES[dtype])):
         q, k, v, gradient = (x.to(wide) for x in inputs)
-        qkv = tuple(x.requires_grad_() for x in (q, k, v))
-        output = call(*qkv)
-        gradients = torch.autograd.grad(output, qkv, gradient)
+        for x in (q, k, v):
+            x.requires_grad_()
+        output = call(q, k, v)
+        gradients = torch.autograd.grad(output, (q, k, v), gradient)
         results.append((output.detach(), torch.stack(gradients)))
     (exact, exact_gradient), (output, gradient) = results
     eps = torch.finfo(DTYPES[dtype]).eps
@@ -393,8 +394,8 @@ def figure_differences() -> Figure:
                 heights.append(eps * 2.0 ** math.ceil(math.log2(error)))
         axes.plot(places, heights, marker, label=name)
     for name, height in bug_errors().items():
-        colour = axes.axhline(height, linewidth=1, linestyle="--").get_color()
-        axes.text(-0.3, height / 1.4, name, color=colour, va="top")
+        axes.axhline(height, color="C3", linewidth=1, linestyle="--")
+        axes.text(-0.3, height / 1.4, name, color="C3", va="top")
     axes.set_yscale("log")
     axes.set(ylabel="relative error of the output", ylim=(1e-16, 3))
     axes.set_xticks(range(4), list(DTYPES))
@@ -551,7 +552,7 @@ def table_bitwise():
         blockwise = (x.transpose(1, 2).contiguous() for x in (q, k, v))
         pairs = {
             "flash, run again": (flash(q, k, v), flash(q, k, v)),
-            "flash, 1 thread and 2": (flash(q, k, v), many(flash)),
+            "flash, 1 thread and more": (flash(q, k, v), many(flash)),
             "flash, an example alone and in its batch": (
                 flash(q[:1], k[:1], v[:1]),
                 flash(q, k, v)[:1],
