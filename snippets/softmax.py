@@ -97,8 +97,18 @@ def masked_logsumexp(logits: Tensor, mask: Tensor | None = None) -> Tensor:
 def hide(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Logits in float32 or wider, -inf where hidden; which rows have a key.
 
-    Shapes (..., Tk) and (..., 1). Refuses what does not fit.
+    Shapes (..., Tk) and (..., 1).
     """
+    check_rows(logits, mask)
+    hidden = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if mask is not None:
+        hidden = hidden.masked_fill(~mask, -math.inf)
+    # Not equal, rather than greater: a row of NaN is wrong and not empty.
+    return hidden, (hidden != -math.inf).any(-1, keepdim=True)
+
+
+def check_rows(logits: Tensor, mask: Tensor | None) -> None:
+    """Refuse logits and masks that do not fit, saying what to change."""
     floats = torch.float16, torch.bfloat16, torch.float32, torch.float64
     if not isinstance(logits, Tensor) or logits.dtype not in floats:
         tensor = isinstance(logits, Tensor)
@@ -112,16 +122,8 @@ def hide(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
             "logits must be (..., Tk), got a tensor without dimensions: "
             "give a row, for example logits[None]"
         )
-    hidden = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if mask is not None:
-        check_mask(mask, logits.shape)
-        hidden = hidden.masked_fill(~mask, -math.inf)
-    # Not equal, rather than greater: a row of NaN is wrong and not empty.
-    return hidden, (hidden != -math.inf).any(-1, keepdim=True)
-
-
-def check_mask(mask: Tensor, shape: torch.Size) -> None:
-    """Refuse a mask that is not boolean or does not broadcast to the shape."""
+    if mask is None:
+        return
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         given = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(
@@ -130,10 +132,10 @@ def check_mask(mask: Tensor, shape: torch.Size) -> None:
             "inverted masks) pass mask == 0, "
             "where 1 means attend pass mask != 0"
         )
-    sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
-    if mask.ndim > len(shape) or any(m not in (1, n) for m, n in sizes):
+    sizes = zip(reversed(mask.shape), reversed(logits.shape), strict=False)
+    if mask.ndim > logits.ndim or any(m not in (1, n) for m, n in sizes):
         raise ValueError(
-            f"mask must broadcast to the logits {tuple(shape)}, "
+            f"mask must broadcast to the logits {tuple(logits.shape)}, "
             f"got {tuple(mask.shape)}: insert dimensions, for example "
             "mask[:, None, None] for (B, Tk) on (B, H, Tq, Tk)"
         )

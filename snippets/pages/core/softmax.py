@@ -25,7 +25,9 @@ def floor_of(name: str, dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min if name == "finfo.min" else float(name)
 
 
-def filled(scores: list[float], hidden: list[int], floor, dtype) -> list[float]:
+def weights_filled(
+    scores: list[float], hidden: list[int], floor, dtype
+) -> list[float]:
     """Weights of one row in which the floor replaces the hidden scores."""
     row = torch.tensor(scores, dtype=dtype)
     mask = torch.zeros(len(scores), dtype=torch.bool)
@@ -54,7 +56,7 @@ def figure_floors() -> Figure:
                 beyond = power > 0 and -(10.0 ** (power - 1)) < least
                 try:
                     scores = [score, 0.0, 0.0, 0.0]
-                    weight, *_ = filled(scores, [1, 2, 3], floor, dtype)
+                    weight, *_ = weights_filled(scores, [1, 2, 3], floor, dtype)
                 except RuntimeError:  # the floor does not fit
                     weight = math.nan
                 row.append(math.nan if beyond else weight)
@@ -113,7 +115,7 @@ def example_shift():
     print("(101, 100) and (1, 0), to the last bit:", same)
     return {
         "raised": raised,
-        "large": softmax([1000.0, 999.0])[0],
+        "large": (softmax([1000.0, 999.0])[0], 1e-12),
         "sum": sum(softmax([1000.0, 999.0])),
         "same": int(same),
     }
@@ -128,9 +130,9 @@ def example_gaps():
         print(f"gap {gap:2.0f}: winner {winner:.6f}, loser {loser:.2e}")
     print("a gap of 50: the winner's weight is", weights[50.0][0])
     return {
-        "one": weights[1.0][0],
-        "three": weights[3.0][0],
-        "eight": weights[8.0][0],
+        "one": (weights[1.0][0], 1e-12),
+        "three": (weights[3.0][0], 1e-12),
+        "eight": (weights[8.0][0], 1e-12),
         "fifty": weights[50.0][0],
         "fifty_loser": weights[50.0][1],
     }
@@ -149,9 +151,9 @@ def example_remedies():
         print(f"{name:16}: {scores}: {first:.6f}, slope {slope:.1e}")
     assert math.isclose(softmax(raw, shift=False)[0], softmax(raw)[0])
     return {
-        "raw": softmax(raw, shift=False)[0],
-        "shifted": softmax(raw)[0],
-        "scaled": softmax([1.0, 0.0])[0],
+        "raw": (softmax(raw, shift=False)[0], 1e-12),
+        "shifted": (softmax(raw)[0], 1e-12),
+        "scaled": (softmax([1.0, 0.0])[0], 1e-12),
     }
 
 
@@ -353,7 +355,9 @@ def try_cell(run: Callable[..., list[float] | str], *arguments: object) -> str:
     return found if isinstance(found, str) else cell(found)
 
 
-def added(scores: list[float], times: list[int], floor, dtype) -> list[float]:
+def weights_added(
+    scores: list[float], times: list[int], floor, dtype
+) -> list[float]:
     """Weights of one row to which masks of 0 and the floor are added.
 
     ``times`` says how many of the masks hide each key.
@@ -382,14 +386,14 @@ def table_floors():
             ):
                 scores = [score, 0.0, 0.0, 0.0]
                 row[name] = try_cell(
-                    lambda *given: filled(*given)[:1],
+                    lambda *given: weights_filled(*given)[:1],
                     scores,
                     [1, 2, 3],
                     floor,
                     dtype,
                 )
             row["no key"] = try_cell(
-                filled, [2.0, 1.0, 0.0, 3.0], [0, 1, 2, 3], floor, dtype
+                weights_filled, [2.0, 1.0, 0.0, 3.0], [0, 1, 2, 3], floor, dtype
             )
             rows.append(row)
             values[f"{name_of(dtype)} {floor}"] = row["at `finfo.min`"]
@@ -416,7 +420,7 @@ def table_added():
                 ("no key, scores 20 lower", low, [1, 1, 1, 1]),
                 ("no key, the last two hidden twice", near, [1, 1, 2, 2]),
             ):
-                found = try_cell(added, scores, times, floor, dtype)
+                found = try_cell(weights_added, scores, times, floor, dtype)
                 row[name] = "as if unmasked" if found == unmasked else found
             rows.append(row)
     return rows
