@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import matplotlib.pyplot as plt
 import torch
@@ -147,6 +148,12 @@ def fill(floor: str, repair: str = "") -> Call:
     return call
 
 
+def by_library(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """By hand, with PyTorch's masked softmax."""
+    logits = q @ k.mT / math.sqrt(q.shape[-1])
+    return torch.masked.softmax(logits, -1, mask=mask) @ v
+
+
 def add(floor: str, repair: str = "") -> Call:
     """By hand: add a mask of 0 and a floor; perhaps replace NaN afterwards."""
 
@@ -196,8 +203,9 @@ def flex(floor: str) -> Call:
             warnings.simplefilter("ignore")
             if floor:
                 return flex_attention(q, k, v, score_mod=score_mod)
+            tq, tk = mask.shape
             blocks = create_block_mask(
-                mask_mod, None, None, *mask.shape, device="cpu"
+                mask_mod, None, None, tq, tk, device="cpu"
             )
             return flex_attention(q, k, v, block_mask=blocks)
 
@@ -228,7 +236,7 @@ def merged(by_dtype: dict[torch.dtype, str]) -> str:
     return "; ".join(f"{', '.join(who)}: {text}" for text, who in names.items())
 
 
-def names_of(gradients: list[Tensor], expected: list[Tensor]) -> str:
+def names_of(gradients: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
     """Which gradients of q, k and v are NaN or wrong; right if none is."""
     bad: dict[str, list[str]] = {}
     for name, gradient, right in zip("qkv", gradients, expected, strict=True):
@@ -241,7 +249,7 @@ def names_of(gradients: list[Tensor], expected: list[Tensor]) -> str:
     return ", ".join(found) or "right"
 
 
-def reach_of(gradients: list[Tensor]) -> str:
+def reach_of(gradients: Sequence[Tensor]) -> str:
     """What flows back from the sum of the empty row's output."""
     if any(gradient.isnan().any() for gradient in gradients):
         bad = [
@@ -264,16 +272,16 @@ def measure(call: Call) -> tuple[str, str, str]:
     mask = torch.ones(4, 4, dtype=torch.bool).tril()
     mask[0] = False  # the first query has no key
     q, k, v, upstream = drawn  # (B, H, T, d) each
-    exact = [x.clone().requires_grad_() for x in (q, k, v)]
-    wanted, _ = attention(*exact, mask)
+    exact = tuple(x.clone().requires_grad_() for x in (q, k, v))
+    wanted, _ = attention(exact[0], exact[1], exact[2], mask)
     loss = (wanted * upstream)[0, 0, 1:].sum()
-    right = list(torch.autograd.grad(loss, exact))
+    right = torch.autograd.grad(loss, exact)
     average, (unmasked, _) = v[0, 0].mean(0), attention(q, k, v)
     outputs, left_out, read = {}, {}, {}
     for dtype in DTYPES:
         inputs = [x.to(dtype) for x in (q, k, v)]
         try:
-            row = call(*inputs, mask)[0, 0, 0]
+            row = call(inputs[0], inputs[1], inputs[2], mask)[0, 0, 0]
         except RuntimeError as error:
             outputs[dtype] = f"raises `{type(error).__name__}`"
             left_out[dtype] = read[dtype] = "–"
@@ -281,16 +289,16 @@ def measure(call: Call) -> tuple[str, str, str]:
         outputs[dtype] = kind_of(row, average, unmasked[0, 0, 0])
         inputs = [x.requires_grad_() for x in inputs]
         try:
-            output = call(*inputs, mask)
+            output = call(inputs[0], inputs[1], inputs[2], mask)
         except NotImplementedError as error:
             left_out[dtype] = f"raises `{type(error).__name__}`"
             read[dtype] = left_out[dtype]
             continue
         loss = (output * upstream.to(dtype))[0, 0, 1:].sum()
         found = torch.autograd.grad(loss, inputs, retain_graph=True)
-        left_out[dtype] = names_of(list(found), right)
+        left_out[dtype] = names_of(found, right)
         found = torch.autograd.grad(output[0, 0, 0].sum(), inputs)
-        read[dtype] = reach_of(list(found))
+        read[dtype] = reach_of(found)
     return merged(outputs), merged(left_out), merged(read)
 
 
@@ -299,6 +307,7 @@ def table_ways():
     calls: dict[str, list[Call]] = {
         "`attention`": [lambda q, k, v, mask: attention(q, k, v, mask)[0]],
         "by hand, filled with −∞": [fill("-inf")],
+        "`torch.masked.softmax`": [by_library],
         "by hand, plus −∞": [add("-inf")],
         "the same, NaN in the output set to 0": [add("-inf", "output")],
         "the same, NaN in the weights set to 0": [add("-inf", "weights")],
@@ -405,7 +414,7 @@ def measure_layer(
         if mode != "eval":
             loss = output[~empty].square().sum()
             (by_weight,) = torch.autograd.grad(loss, layer.in_proj_weight)
-            found[dtype] += f", {names_of(list(by_weight.chunk(3)), right)}"
+            found[dtype] += f", {names_of(by_weight.chunk(3), right)}"
     return merged(found)
 
 
@@ -543,7 +552,9 @@ def example_backward():
     return {"math": sums["MATH", 64], "flash": sums["FLASH_ATTENTION", 64]}
 
 
-def train(policy: str, everything: bool) -> dict[str, float]:
+def train(
+    policy: Literal["zeros", "nan", "filled"], everything: bool
+) -> dict[str, float]:
     """Train a pooling query on four sequences, the last of which is empty.
 
     The padding is a learned vector, as an embedding of padding is. The target
@@ -565,17 +576,17 @@ def train(policy: str, everything: bool) -> dict[str, float]:
     def predict() -> Tensor:
         seen = torch.where(mask[..., None], x, pad)  # (B, T, C)
         logits = (seen @ key @ query)[..., 0]  # (B, T)
-        if policy in ("zeros", "nan"):
-            weights = masked_softmax(logits, mask, empty=policy)
-        else:
+        if policy == "filled":
             weights = logits.masked_fill(~mask, -1e9).softmax(-1)
+        else:
+            weights = masked_softmax(logits, mask, empty=policy)
         return (weights[..., None] * (seen @ value)).sum((1, 2))  # (B,)
 
-    first = None
+    firsts = []
     for _ in range(40):
         loss = (predict() - target)[rows].square().mean()
         gradients = torch.autograd.grad(loss, parameters)
-        first = gradients[0].abs().max().item() if first is None else first
+        firsts.append(gradients[0].abs().max().item())
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.sub_(0.2 * gradient)
@@ -586,7 +597,7 @@ def train(policy: str, everything: bool) -> dict[str, float]:
         moved = abs(predict()[3].item() - before)
     return {
         "loss": others,
-        "first": first,
+        "first": firsts[0],
         "moved": moved,
         "nan": sum(p.isnan().any().item() for p in (key, value, query)),
     }
