@@ -77,7 +77,7 @@ def masked_logsumexp(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     """Logarithm of the sum of exp over the keys that each row may attend to.
 
     A row without keys has the logarithm of an empty sum, -inf, and zero
-    gradients; `torch.logsumexp` has the same value and NaN gradients.
+    gradients; `torch.logsumexp` has the same value and sends NaN back.
 
     Parameters
     ----------
