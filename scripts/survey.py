@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from scripts import cache, lint
 from scripts.fill import Filled, fill, needed_pages
-from scripts.numbers import list_numbers
+from scripts.listing import list_numbers
 from scripts.page import Page, read_page
 from scripts.project import Problem, Project
 from scripts.run import Results, Settings, run_pages

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from scripts import build, compare
 from scripts.fill import fill, is_stated
-from scripts.numbers import list_numbers
+from scripts.listing import list_numbers
 from scripts.page import Page, read_page
 from scripts.project import HOME, Problem, Project
 from scripts.run import Results, Settings, run_pages
