@@ -4,11 +4,14 @@ pages      checking all pages, against running each page module in an interprete
 counts     how many page modules a build runs after an edit
 check      the check of this site, as a multiple of one ``import torch``
 attention  the snippet, against a bare softmax(q kᵀ · scale) v and against PyTorch's own function
+multi_head the module, against nn.MultiheadAttention and against the plain calls of PyTorch
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -17,8 +20,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 HOME = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
@@ -30,9 +35,13 @@ from scripts.project import Project  # noqa: E402
 from scripts.run import Settings  # noqa: E402
 from scripts.survey import survey  # noqa: E402
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 SIZES = (3, 6, 12, 24)
 WORK = 0.4  # seconds of the processor that a page takes, beside its imports
 GOAL = 8  # times faster than an interpreter a page, at twelve pages
+ROUNDS = {128: 100, 512: 30, 2048: 5}  # of the module's comparison, by length
 
 CODE = """\
 x = torch.eye(200) * one()
@@ -197,7 +206,6 @@ def check() -> None:
 def attention() -> None:
     """Print how the snippet compares with what it could be replaced by."""
     import torch
-    from torch import Tensor
     from torch.nn.functional import scaled_dot_product_attention
 
     from snippets.attention import attention as snippet
@@ -231,7 +239,151 @@ def attention() -> None:
     print(tabulate(rows, headings, floatfmt=".2f"))
 
 
-PARTS = {"pages": pages, "counts": counts, "check": check, "attention": attention}
+Layer = Callable[["Tensor"], "Tensor"]
+
+
+def layers(kind: str, n_kv_heads: int = 8) -> dict[str, Layer]:
+    """The module and its rivals, all with the same weights: 8 heads, d_model 512.
+
+    The kind is "all" or "causal". "again" is the plain one once more: its ratio to "plain" shows
+    the noise.
+    """
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    from snippets.multi_head import MultiHeadAttention
+
+    causal, width, grouped = kind == "causal", n_kv_heads * 64, n_kv_heads < 8
+    torch.manual_seed(0)
+    qkv, out = nn.Linear(512, 512 + 2 * width), nn.Linear(512, 512)
+
+    def plain(x: Tensor, expand: bool = True) -> Tensor:
+        b, t, c = x.shape
+        q, k, v = torch.split(qkv(x), (c, width, width), dim=-1)
+        q, k, v = (y.view(b, t, -1, 64).transpose(1, 2) for y in (q, k, v))
+        if grouped and expand:
+            k, v = (y.repeat_interleave(8 // n_kv_heads, dim=1) for y in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+        output: Tensor = out(y.transpose(1, 2).reshape(b, t, c))
+        return output
+
+    module = MultiHeadAttention(512, 8, n_kv_heads=n_kv_heads)
+    parts = {"qkv": qkv, "out": out}.items()
+    module.load_state_dict(
+        {f"{name}.{key}": x for name, part in parts for key, x in part.state_dict().items()}
+    )
+    found: dict[str, Layer] = {
+        "snippet": lambda x: module(x, is_causal=causal)[0],
+        "plain": plain,
+        "again": plain,
+    }
+    if grouped:
+        return {**found, "enable_gqa": partial(plain, expand=False)}
+    for name, training in (("nn, training", True), ("nn, evaluation", False)):
+        rival = nn.MultiheadAttention(512, 8, batch_first=True).train(training)
+        rival.load_state_dict(
+            {"in_proj_" + key: x for key, x in qkv.state_dict().items()}
+            | {"out_proj." + key: x for key, x in out.state_dict().items()}
+        )
+
+        def builtin(x: Tensor, rival: nn.MultiheadAttention = rival) -> Tensor:
+            n = x.shape[1]
+            mask = torch.ones(n, n, dtype=torch.bool).triu(1) if causal else None
+            options = {"attn_mask": mask, "is_causal": causal, "need_weights": False}
+            output: Tensor = rival(x, x, x, **options)[0]
+            return output
+
+        found[name] = builtin
+    return found
+
+
+def once(layer: Layer, x: Tensor, backward: bool) -> Tensor:
+    """Run a layer forward, or forward and backward."""
+    import torch
+
+    with torch.set_grad_enabled(backward):
+        output = layer(x.detach().requires_grad_(backward))
+        if backward:
+            output.sum().backward()  # type: ignore[no-untyped-call]
+    return output.detach()
+
+
+def grown(name: str, length: int, backward: bool) -> float:
+    """By how many MiB one run of a layer raises the peak of this process's memory."""
+    import resource
+
+    import torch
+
+    torch.set_num_threads(1)
+    layer = layers("all")[name]
+    once(layer, torch.randn(2, 8, 512), backward)  # what a first run loads does not count
+    x = torch.randn(2, length, 512)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    once(layer, x, backward)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def multi_head() -> None:
+    """Print how the module compares in time and in memory."""
+    import torch
+
+    torch.set_num_threads(1)
+    rows = []
+    lengths = list(ROUNDS)
+    for name, kind, n_kv_heads, chosen in (
+        ("8 heads", "all", 8, lengths),
+        ("8 heads, causal", "causal", 8, lengths[-2:-1]),
+        ("8 heads on 2", "all", 2, lengths[-2:-1]),
+        ("8 heads on 2, causal", "causal", 2, lengths[-2:-1]),
+    ):
+        ways = layers(kind, n_kv_heads)
+        for length, backward in product(chosen, (False, True)):
+            x = torch.randn(2, length, 512)
+            expected = once(ways["plain"], x, backward)
+            least = dict.fromkeys(ways, math.inf)
+            for _ in range(ROUNDS[length]):
+                for way, layer in ways.items():
+                    start = time.perf_counter()
+                    output = once(layer, x, backward)
+                    least[way] = min(least[way], time.perf_counter() - start)
+                    torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
+            ours = least.pop("snippet")
+            again = least.pop("again")
+            rivals = [least.get(way) for way in ("nn, training", "nn, evaluation", "enable_gqa")]
+            rows.append(
+                [
+                    name,
+                    length,
+                    "forward and backward" if backward else "forward",
+                    ours / min(least.values()),
+                    again / least["plain"],
+                    ours / least["plain"],
+                    *(None if rival is None else ours / rival for rival in rivals),
+                ]
+            )
+    headings = ["", "T", "pass", "snippet / fastest", "noise: plain / plain", "snippet / plain"]
+    headings += ["/ nn, training", "/ nn, evaluation", "/ plain with enable_gqa"]
+    print("(2, T, 512) in float32 on one thread, least time of all rounds as a multiple:")
+    print(tabulate(rows, headings, floatfmt=".2f"))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch"])
+    rows = []
+    for backward, way in product((False, True), ("snippet", "plain", "nn, training")):
+        with context.Pool(1) as fresh:
+            added = fresh.apply(grown, (way, max(ROUNDS), backward))
+        rows.append([way, max(ROUNDS), "forward and backward" if backward else "forward", added])
+    print("\nWhat one run adds to the peak memory of a process of its own:")
+    print(tabulate(rows, ["", "T", "pass", "MiB"], floatfmt=".0f"))
+
+
+PARTS = {
+    "pages": pages,
+    "counts": counts,
+    "check": check,
+    "attention": attention,
+    "multi_head": multi_head,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -37,3 +37,14 @@ def test_parts_are_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         benchmark.main(["speed"])
     assert "there is no part speed: choose from pages, counts, " in capsys.readouterr().err
+
+
+def test_the_module_is_compared_in_time_and_in_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "ROUNDS", {16: 2, 24: 1})
+    benchmark.main(["multi_head"])
+    out = capsys.readouterr().out
+    for row in ("8 heads, causal ", "8 heads on 2, causal ", "snippet ", "nn, training "):
+        assert f"\n{row}" in out
+    assert out.count("forward and backward") == 2 + 3 + 3
