@@ -182,8 +182,8 @@ class MultiHeadAttention(nn.Module):
         memory : Tensor, shape (B, Tk, C), optional
             What the keys and values are made of; x unless given.
         mask : Tensor of bool, broadcastable to (B, H, Tq, Tk), optional
-            True = may attend. A query that may attend to no key gets nothing
-            from this head, and zero weights.
+            True = may attend; three dimensions are (H, Tq, Tk). A query that
+            may attend to no key gets nothing from that head, and zero weights.
         is_causal : bool
             Whether query i may attend to keys 0 to i only, and to those of
             them that the mask allows. Needs Tq = Tk.
