@@ -232,18 +232,19 @@ class MultiHeadAttention(nn.Module):
     def _project(self, x: Tensor, memory: Tensor) -> list[Tensor]:
         """Queries (B, H, Tq, d), keys and values (B, Hkv, Tk, d)."""
         if memory is x:  # one product is faster than two
-            rows = (self.d_model, self.kv_width, self.kv_width)
+            rows = [self.d_model, self.kv_width, self.kv_width]
             projected = torch.split(self.qkv(x), rows, -1)
         else:
-            rows = (self.d_model, 2 * self.kv_width)
+            rows = [self.d_model, 2 * self.kv_width]
             weight, bias = self.qkv.weight, self.qkv.bias
             parts = (None, None) if bias is None else torch.split(bias, rows)
             q, kv = map(F.linear, (x, memory), torch.split(weight, rows), parts)
             projected = (q, *kv.chunk(2, -1))
         heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)
+        d = self.d_model // self.n_heads
         # Each (B, T, n·d) -> (B, T, n, d) -> (B, n, T, d)
         return [
-            y.unflatten(-1, (n, -1)).transpose(1, 2)
+            y.view(*y.shape[:2], n, d).transpose(1, 2)
             for y, n in zip(projected, heads, strict=True)
         ]
 

@@ -306,7 +306,7 @@ def table_start():
                 "key and value heads": n_kv_heads,
                 "Var(q)": f"{q.var():.2f}",
                 "Var(logits)": f"{logits.var():.1f}",
-                "entropy over 50 keys, of even": f"{share:.0%}",
+                "entropy over 50 keys, share of even": f"{share:.0%}",
             }
         )
     return rows

@@ -1,0 +1,48 @@
+"""The recipes of the page give the digits that were published, and its helpers are right."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from snippets.pages.core import multi_head
+
+
+def test_one_wide_head_differs_from_two_as_published() -> None:
+    values = multi_head.example_false()
+    assert values["equal"] == "False"
+    assert f"{values['difference']:.3f}" == "0.561"
+    assert values["head_0"] == "[2, 2, 2, 1]"
+    assert values["head_1"] == "[0, 3, 2, 3]"
+
+
+def test_the_variances_are_the_published_ones() -> None:
+    rows, values = multi_head.table_heads()
+    found = [(row["head width d"], row["variance of q·k"], row["of q·k / √d"]) for row in rows]
+    assert found == [
+        (512, "513.8", "1.0035"),
+        (64, "64.0", "0.9994"),
+        (32, "31.7", "0.9920"),
+        (8, "8.0", "0.9966"),
+    ]
+    assert values["parameters"] == 4 * 512**2 + 4 * 512
+    for d in (8, 32, 64, 512):  # within three standard errors of 1
+        assert abs(values[f"scaled_{d}"] - 1) < 3 * math.sqrt((2 + 6 / d) / 50_000)
+
+
+def test_splitting_gives_each_head_its_slice_of_each_token_and_merging_undoes_it() -> None:
+    x = torch.arange(2 * 3 * 8).view(2, 3, 8)  # B, T and H all different from each other
+    heads = multi_head.split(x, 4)
+    assert heads.shape == (2, 4, 3, 2)
+    for b, h, t in torch.cartesian_prod(*map(torch.arange, (2, 4, 3))).tolist():
+        assert heads[b, h, t].tolist() == x[b, t, 2 * h : 2 * h + 2].tolist()
+    assert torch.equal(multi_head.merge(heads), x)
+
+
+def test_the_layers_with_one_average_do_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    values = multi_head.example_average()
+    assert "the same averaged weights: True" in capsys.readouterr().out
+    assert values["difference"] > 1
+    assert values["average"] > values["heads"]
