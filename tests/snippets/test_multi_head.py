@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from snippets.attention import attention
 from snippets.multi_head import MultiHeadAttention
-from tests.snippets.reference import DEVICES, DTYPES, attention_by_hand, normal
+from tests.snippets.reference import DEVICES, DTYPES, assert_rounded, attention_by_hand, normal
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -466,8 +466,9 @@ def test_dropout_is_right_on_average(need_weights: bool, device: str) -> None:
     module = built(4, 2, dropout=0.25, device=device)
     x = inputs(device=device)[0].detach()[:1].expand(20_000, -1, -1)
     mask = random_mask(5, 5, device=device)
-    output, _ = module(x, mask=mask, need_weights=need_weights)
-    expected, _ = module.eval()(x[:1], mask=mask)
+    # With dropout PyTorch's function refuses a mask beside is_causal.
+    output, _ = module(x, mask=mask, is_causal=True, need_weights=need_weights)
+    expected, _ = module.eval()(x[:1], mask=mask, is_causal=True)
     error = output.std(0) / math.sqrt(len(x))
     assert ((output.mean(0) - expected[0]).abs() < 5 * error + 1e-6).all()
     assert output.std(0).max() > 0.1
@@ -520,6 +521,20 @@ def test_autocast_gives_its_dtype_and_keeps_the_gradients_of_the_weights(
     exact = gradients((module(x.float(), memory.float())[0],), wanted)
     for ours, theirs in zip(gradients((output.float(),), wanted), exact, strict=True):
         assert_close(ours.float(), theirs.float(), rtol=0.1, atol=0.1 * theirs.abs().max().item())
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_weights_in_half_precision_are_rounded_once(
+    dtype: torch.dtype, autocast: bool, device: str
+) -> None:
+    module = built(4, 2, dtype=SINGLE if autocast else dtype, device=device)
+    x, memory = inputs(dtype, device)
+    with torch.autocast(device, dtype, enabled=autocast):
+        q, k, _ = module._project(x, memory)
+        _, weights = module(x, memory, need_weights=True)
+    assert q.dtype == dtype
+    assert_rounded(weights, attention_by_hand(q, k.repeat_interleave(2, dim=1), k[:, :1])[1])
 
 
 no_compiler = not any(map(shutil.which, ("g++", "clang++", "c++")))
