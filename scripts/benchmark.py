@@ -14,6 +14,7 @@ import math
 import multiprocessing
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -27,8 +28,6 @@ from typing import TYPE_CHECKING
 HOME = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path[0] = str(HOME)  # not scripts/: its modules are imported as a package
-
-import statistics  # noqa: E402  # imports numbers, which is a name in scripts/, too
 
 from tabulate import tabulate  # noqa: E402
 

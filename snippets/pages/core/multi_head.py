@@ -110,8 +110,8 @@ def example_false():
     return {
         "equal": str(difference < 1e-12),
         "difference": difference,
-        "head_0": str(weights[0, 0].argmax(-1).tolist()),
-        "head_1": str(weights[0, 1].argmax(-1).tolist()),
+        "head_0": ", ".join(map(str, weights[0, 0].argmax(-1).tolist())),
+        "head_1": ", ".join(map(str, weights[0, 1].argmax(-1).tolist())),
     }
 
 

@@ -119,7 +119,7 @@ def table_population():
     q = torch.randn(20_000, 8, dtype=torch.float64, generator=generator)
     values |= {
         "row_spread_8": (q.norm(dim=-1).std() / math.sqrt(8)).item(),
-        "uniform": math.log(N_KEYS),
+        "uniform": (math.log(N_KEYS), 1e-9),
         "limit": math.log(N_KEYS) - 0.5,
         "rows": len(scores),
     }
@@ -222,11 +222,11 @@ def table_variance():
                 "measured ": f"{deviation:.2f}",
             }
         )
-    values: dict[str, float] = {"pairs": 400_000}
+    values: dict[str, object] = {"pairs": 400_000}
     for d, variance, deviation in draw_variances()[:4]:
         error = variance_error(d, 400_000)
-        values[f"variance_{d}"] = variance
-        values[f"deviation_{d}"] = deviation
+        values[f"variance_{d}"] = variance, 1e-9
+        values[f"deviation_{d}"] = deviation, 1e-9
         values[f"off_{d}"] = (variance - d) / error
     return rows, values
 
@@ -256,16 +256,16 @@ def table_divisor():
         assert off.abs() < 1e-12
     return rows, {
         "deviation_20": math.sqrt(variance) / 20,
-        "measured_1": variance,
-        "measured_4": variance / 4**2,
-        "measured_root": variance / d,
-        "measured_20": variance / 20**2,
+        "measured_1": (variance, 1e-9),
+        "measured_4": (variance / 4**2, 1e-9),
+        "measured_root": (variance / d, 1e-9),
+        "measured_20": (variance / 20**2, 1e-9),
         "theory_1": d,
         "theory_4": d / 4**2,
         "theory_root": 1,
         "theory_20": d / 20**2,
         "rule": "equal to within 1e-12",
-        "minus": variance / (-math.sqrt(d)) ** 2,
+        "minus": (variance / (-math.sqrt(d)) ** 2, 1e-9),
     }
 
 
@@ -397,7 +397,7 @@ def example_gap():
     return {
         "logistic": "equal to within 1e-13",
         "three": shares[3.0][0],
-        "eight": shares[8.0][0],
+        "eight": (shares[8.0][0], 1e-9),
         "loser": shares[50.0][1],
         "winner": int(shares[50.0][0]),
     }
@@ -636,21 +636,19 @@ def example_four_tokens():
         print(f"{name:8}: {shares}; norm of the Jacobian {norms[name]:.4f}")
         assert torch.equal(x.argsort(), scores.argsort())
     print(f"standard deviation of the scores: {scores.std():.1f}")
-    names = "first", "second", "third", "fourth"
+    names = "first", "second", "third", "last"
     shares = {name: softmax(x).tolist() for name, x in logits.items()}
     return {
         **{
-            f"{place}_{name}": share
+            f"{place}_{name}": (share, 1e-9)
             for name, row in shares.items()
             for place, share in zip(names, row, strict=True)
         },
         "order": "the same",
         "norm_unscaled": norms["unscaled"],
         "norm_scaled": norms["scaled"],
-        "last_unscaled": softmax(logits["unscaled"])[3].item(),
-        "last_scaled": softmax(logits["scaled"])[3].item(),
         "deviation": scores.std().item(),
-        "expected": math.sqrt(128),
+        "expected": (math.sqrt(128), 1e-9),
         "by_score": norms["scaled"] / math.sqrt(128),
     }
 
@@ -703,9 +701,9 @@ def example_stability():
     print("softmax(101, 100) is softmax(1, 0):", shifted)
     return {
         "naive": refusal,
-        "shifted": softmax([1000.0, 999.0])[0],
-        "eight": softmax([8.0, 0.0])[0],
-        "one": first,
+        "shifted": (softmax([1000.0, 999.0])[0], 1e-9),
+        "eight": (softmax([8.0, 0.0])[0], 1e-9),
+        "one": (first, 1e-9),
         "asserted": "bitwise equal" if first == 0.7310585786300049 else "not",
         "sums": "equal to 1 to within 1e-9",
         "invariant": "bitwise equal" if shifted else "not",
@@ -775,7 +773,7 @@ def table_heads():
             }
         )
         values[f"variance_{d}"] = variance
-        values[f"scaled_{d}"] = variance / d
+        values[f"scaled_{d}"] = variance / d, 2e-6
         values[f"entropy_{d}"] = entropy(weights).mean().item()
     return rows, values
 

@@ -14,8 +14,8 @@ def test_one_wide_head_differs_from_two_as_published() -> None:
     values = multi_head.example_false()
     assert values["equal"] == "False"
     assert f"{values['difference']:.3f}" == "0.561"
-    assert values["head_0"] == "[2, 2, 2, 1]"
-    assert values["head_1"] == "[0, 3, 2, 3]"
+    assert values["head_0"] == "2, 2, 2, 1"
+    assert values["head_1"] == "0, 3, 2, 3"
 
 
 def test_the_variances_are_the_published_ones() -> None:
