@@ -1,5 +1,6 @@
 """What an attention layer costs: parameters, operations and bytes."""
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -232,7 +233,15 @@ def cache_bytes(
 
 
 def bytes_of(dtype: torch.dtype) -> int:
-    """Bytes of one element."""
+    """Bytes of one element; refuses dtypes that pack several into a byte."""
+    packed = isinstance(dtype, torch.dtype) and re.search(
+        r"int[1-7]$|float4|bits\d+x|int\dx", str(dtype)
+    )
+    if packed:
+        raise ValueError(
+            f"dtype must take whole bytes, got {dtype}: compute with "
+            "torch.int8 and divide by the elements in a byte"
+        )
     if not isinstance(dtype, torch.dtype):
         raise TypeError(
             f"dtype must be a torch.dtype, got {dtype!r}: "

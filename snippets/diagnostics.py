@@ -89,13 +89,13 @@ def head_distance(weights: Tensor) -> Tensor:
     The total variation distance between the rows that two heads give to the
     same query, averaged over the queries: 0 for heads with equal maps, 1 for
     heads that never share a key. It is symmetric and keeps the triangle
-    inequality. Where two heads average the same values, no coordinate of their
-    outputs differs by more than the row's distance times the range of the
-    values.
+    inequality. Where two heads have keys and average the same values, no
+    coordinate of their outputs differs by more than the row's distance times
+    the range of the values.
 
-    A query without keys in any head is left out of the average; one without
-    keys in only one of two heads counts as distance 1. Without queries the
-    distance is 0.
+    A query without keys in any head is left out of the average. Among the
+    others, one without keys in both of two heads counts as distance 0, and in
+    only one of them as 1. Without queries the distance is 0.
 
     Parameters
     ----------
@@ -172,7 +172,8 @@ def largest_logit(
     -------
     Tensor, shape (...)
         float64 for float64, else float32: the maximum that is looked for may
-        be beyond float16. NaN where a pair that may attend has a NaN.
+        be beyond float16. NaN where a pair that may attend has a NaN, or
+        products that overflow with both signs.
 
     Raises
     ------

@@ -154,7 +154,8 @@ def dense(
     Parameters
     ----------
     predicate : Predicate
-        Called once, with indices that broadcast to the shape.
+        Called once, with indices that broadcast to the shape. With a shape of
+        B = 1, a predicate that looks at the example sees the first one only.
     shape : four ints, (B, H, Tq, Tk)
         1 for B or H where the predicate does not look at them, and for Tq where
         it does not look at the query.
@@ -183,9 +184,11 @@ def dense(
         for axis, size in enumerate(shape)
     )  # (B, 1, 1, 1), (H, 1, 1), (Tq, 1) and (Tk,)
     allowed = predicate(*indices)
-    if allowed.dtype != torch.bool:
+    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+        tensor = isinstance(allowed, Tensor)
+        given = allowed.dtype if tensor else type(allowed).__name__
         raise TypeError(
-            f"a predicate must return booleans, got {allowed.dtype}: "
+            f"a predicate must return a tensor of booleans, got {given}: "
             "return a comparison, for example kv_idx <= q_idx"
         )
     return allowed.expand(*shape)
@@ -282,9 +285,9 @@ def sliding_window(
     ValueError
         When the window is less than 1, and as for `causal`.
     """
-    if window < 1:
+    if not isinstance(window, int) or window < 1:
         raise ValueError(
-            f"window must be 1 or more, got {window}: "
+            f"window must be a whole number, 1 or more, got {window}: "
             "it counts the query's own key, so 1 is the least that sees any"
         )
     offset = default_offset(n_queries, n_keys, offset)
@@ -382,9 +385,9 @@ def multihead_arguments(
     There True means *hidden*. A mask of keys becomes key_padding_mask (B, Tk),
     one that is the same for all examples and heads attn_mask (Tq, Tk), and any
     other attn_mask (B · H, Tq, Tk), where the heads of an example are adjacent.
-    A mask of keys and one of pairs may be given together:
-    ``layer(x, x, x, **multihead_arguments(causal(t, t), shape),
-    **multihead_arguments(padding(lengths, t), shape))``.
+    Join masks with ``&`` first: with one query, every mask is one of keys. A
+    query without keys is NaN in that layer unless ``need_weights=False``, and
+    then, too, in evaluation.
 
     Parameters
     ----------
@@ -578,7 +581,8 @@ def broadcast(mask: Tensor, shape: Sequence[int]) -> Tensor:
     ):
         raise ValueError(
             f"mask must broadcast to (B, H, Tq, Tk) = {tuple(whole)}, "
-            f"got {tuple(mask.shape)}: insert dimensions, for example "
+            f"got {tuple(mask.shape)}: each size is 1 or that of the logits, "
+            "from the right; insert dimensions, for example "
             "mask[:, None, None] for (B, Tk)"
         )
     return mask.expand(whole)

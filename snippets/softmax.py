@@ -115,7 +115,8 @@ def check_rows(logits: Tensor, mask: Tensor | None) -> None:
         given = logits.dtype if tensor else type(logits).__name__
         raise TypeError(
             "logits must be a tensor of float16, bfloat16, float32 or float64, "
-            f"got {given}: convert them, for example with .float()"
+            f"got {given}: convert them with .float(), or make them with "
+            "torch.tensor"
         )
     if logits.ndim == 0:
         raise ValueError(
@@ -136,6 +137,7 @@ def check_rows(logits: Tensor, mask: Tensor | None) -> None:
     if mask.ndim > logits.ndim or any(m not in (1, n) for m, n in sizes):
         raise ValueError(
             f"mask must broadcast to the logits {tuple(logits.shape)}, "
-            f"got {tuple(mask.shape)}: insert dimensions, for example "
+            f"got {tuple(mask.shape)}: each size is 1 or that of the logits, "
+            "from the right; insert dimensions, for example "
             "mask[:, None, None] for (B, Tk) on (B, H, Tq, Tk)"
         )

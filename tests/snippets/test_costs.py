@@ -296,6 +296,12 @@ refusals: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (lambda: cache_bytes(PLAIN, 2, 0, BF16), ValueError, ["length", "got 0"]),
     (lambda: cache_bytes(PLAIN, 2, 3, BF16, batch=-1), ValueError, ["batch", "got -1"]),
     (lambda: cache_bytes(PLAIN, 2, 3, float), TypeError, ["torch.dtype", "float"]),  # type: ignore[arg-type]
+    (
+        lambda: cache_bytes(PLAIN, 2, 3, torch.float4_e2m1fn_x2),
+        ValueError,
+        ["whole bytes", "got torch.float4_e2m1fn_x2", "torch.int8"],
+    ),
+    (lambda: moved_bytes(PLAIN, 3, 3, torch.uint4), ValueError, ["whole bytes", "got torch.uint4"]),
 ]
 
 

@@ -531,7 +531,17 @@ WRONG = torch.ones(2, 3)
         (
             lambda: dense(lambda _b, _h, i, j: i - j, (1, 1, 3, 3)),
             TypeError,
-            ["must return booleans", "got torch.int64", "kv_idx <= q_idx"],
+            ["must return a tensor of booleans", "got torch.int64", "kv_idx <= q_idx"],
+        ),
+        (
+            lambda: dense(lambda _b, _h, _i, _j: True, (1, 1, 3, 3)),  # type: ignore[arg-type, return-value]
+            TypeError,
+            ["must return a tensor of booleans", "got bool", "kv_idx <= q_idx"],
+        ),
+        (
+            lambda: sliding_window(6, 6, 2.5),  # type: ignore[arg-type]
+            ValueError,
+            ["whole number", "got 2.5"],
         ),
         (
             lambda: padding([3, 2], 4),  # type: ignore[arg-type]

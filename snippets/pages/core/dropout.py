@@ -173,9 +173,9 @@ def table_first():
             {
                 "query": i + 1,
                 "keys": i + 1,
-                "loses all of them: theory": f"{theory:.2%}",
-                "measured": f"{share:.2%}",
-                "error": f"{error:.2%}",
+                "loses all of them: theory": f"{theory:.3%}",
+                "measured": f"{share:.3%}",
+                "error": f"{error:.3%}",
             }
         )
     return rows, {"first": lost[0].item(), "rows": n, "p": p}
@@ -336,7 +336,7 @@ def table_wrong():
                 "in errors": f"{(bias / error).max().item():.0f}",
                 "weights of 0": f"{masks.mean().item():.0%}",
                 "two queries' masks correlate": f"{abs(both.item()):.2f}",
-                "rows of NaN": f"{bad.double().mean().item():.2%}",
+                "rows of NaN": f"{bad.double().mean().item():.3%}",
             }
         )
         values[name.split()[-1].strip(",")] = bias.max().item()

@@ -582,7 +582,7 @@ def train(
             weights = masked_softmax(logits, mask, empty=policy)
         return (weights[..., None] * (seen @ value)).sum((1, 2))  # (B,)
 
-    firsts = []
+    firsts, spoiled = [], []
     for _ in range(40):
         loss = (predict() - target)[rows].square().mean()
         gradients = torch.autograd.grad(loss, parameters)
@@ -590,6 +590,7 @@ def train(
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.sub_(0.2 * gradient)
+        spoiled.append(sum(p.isnan().any().item() for p in (key, value, query)))
     with torch.no_grad():
         others = (predict() - target)[:3].square().mean().item()
         before = predict()[3].item()
@@ -599,7 +600,9 @@ def train(
         "loss": others,
         "first": firsts[0],
         "moved": moved,
-        "nan": sum(p.isnan().any().item() for p in (key, value, query)),
+        "nan": spoiled[-1],
+        "nan_1": spoiled[0],
+        "nan_2": spoiled[1],
     }
 
 
@@ -624,6 +627,8 @@ def table_training():
             )
             if policy != "nan":
                 values[f"{policy}_{everything}"] = found["moved"]
+            else:
+                values |= {"nan_1": found["nan_1"], "nan_2": found["nan_2"]}
     return rows, values
 
 

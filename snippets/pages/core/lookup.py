@@ -249,7 +249,7 @@ def table_empty():
         "built-in, 0 and −∞": built_in(infinite),
         "built-in, 0 and `finfo.min`": built_in(least),
         "`nn.MultiheadAttention`": multi_head(True),
-        "the same, `need_weights=False`": multi_head(False),
+        "the same, `need_weights=False`, in training": multi_head(False),
     }
     rows = []
     for name, call in calls.items():
@@ -399,7 +399,7 @@ def table_conventions():
             F.scaled_dot_product_attention(q, k, v, mask)
         ),
         "`nn.MultiheadAttention`": multi_head(True),
-        "the same, `need_weights=False`": multi_head(False),
+        "the same, `need_weights=False`, in training": multi_head(False),
     }
     rows = []
     for name, call in calls.items():

@@ -517,8 +517,10 @@ def example_multihead():
     past, tokens = causal(4, 4), padding(torch.tensor([4, 3]), 4)
     for name, masks in {
         "together": multihead_arguments(past & tokens, shape),
-        "apart": multihead_arguments(past, shape)
-        | multihead_arguments(tokens, shape),
+        "apart": {
+            "attn_mask": ~past[0, 0],
+            "key_padding_mask": ~tokens[:, 0, 0],
+        },
         "not converted": {"attn_mask": past[0, 0]},
     }.items():
         given = ", ".join(f"{n} {tuple(m.shape)}" for n, m in masks.items())

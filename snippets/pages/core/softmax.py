@@ -41,7 +41,7 @@ def figure_floors() -> Figure:
     A heat map from 0 to 1: one row for each floor in each dtype, one column
     for each power of ten of a negative score. With minus infinity the weight
     is 1 wherever the dtype has numbers. Below a floor of minus ten thousand or
-    minus a billion it is 0. At finfo.min it is a quarter in the last cell.
+    minus a billion it is 0. At the floor it is a quarter.
     float16 has no row for minus a billion: filling it in raises.
     """
     figure, axes = plt.subplots(figsize=(5.2, 5.0))
@@ -249,9 +249,12 @@ def example_wrong_shift():
         ("largest score that is not hidden", masked_softmax),
     ):
         print(f"{name}: {function(hidden, mask).tolist()[0]}")
-    moved = scores + torch.tensor([[0.0], [5000.0]])  # the test: move one row
+    moved = scores + torch.tensor([[0.0], [5000.0]])  # one test: move one row
     assert torch.allclose(masked_softmax(moved), masked_softmax(scores))
     assert not torch.allclose(whole_tensor(moved), whole_tensor(scores))
+    raised = hidden + 5000 * ~mask  # the other: raise a hidden score
+    assert masked_softmax(raised, mask).equal(masked_softmax(hidden, mask))
+    assert before_the_mask(raised, mask).isnan().all()
 
 
 def example_logs():
