@@ -86,6 +86,8 @@ def _near(a: str, b: str, units: int) -> bool:
         return False
     for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=False):
         p, q = read(x), read(y)
+        if not re.search("[.eE]", x) and x != y:  # a count, or a cell of a mask
+            return False
         if p.unit != q.unit or abs(p.value - q.value) > units * p.unit:
             return False
     return len(_NUMBER.findall(a)) == len(_NUMBER.findall(b))

@@ -101,12 +101,12 @@ def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled
     first = True
     seen: set[tuple[str, str]] = set()
     for directive in page.directives:
-        if directive.kind == "numbers":  # which other pages print, so that they come first
-            continue
         try:
             if (directive.kind, directive.name) in seen:
                 raise source.SourceError("this page has the same directive above: remove one")
             seen.add((directive.kind, directive.name))
+            if directive.kind == "numbers":  # which other pages print, so that they come first
+                continue
             piece = code.get(directive)
             if directive.kind == "imports":
                 body = source.imports(project, shown)

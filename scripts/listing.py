@@ -24,7 +24,7 @@ class Entry:
 
     page: str
     place: str  # prose, or the directive of the block that it stands in
-    kind: str  # measured, cited, given or derived
+    kind: str  # measured, cited, given or derived; as text in an output or a table
     printed: str
     value: float | int | str
     last_place: float | int | None  # one unit in it; None for a measured word
@@ -87,7 +87,7 @@ def _entries(project: Project, filled: Filled, results: Mapping[str, Results]) -
             source = f"{project.relative(project.module(page.name))}:{kind}_{block.directive.name}"
             place = f"{block.directive.kind}: {block.directive.name}"
             for match in _NUMERAL.finditer(block.text):
-                yield _entry(page.name, place, "measured", match[0], None, source)
+                yield _entry(page.name, place, "as text", match[0], None, source)
 
 
 def _entry(
@@ -118,7 +118,7 @@ def _rows(entries: list[Entry]) -> Iterator[dict[str, str]]:
     blocks: dict[tuple[str, str], int] = {}
     for entry in entries:
         source = entry.source
-        if entry.kind == "measured":
+        if entry.kind in ("measured", "as text"):
             module, _, function = source.removeprefix("snippets/pages/").partition(":")
             source = f"`{function}` of `{module}`"
         if entry.place == "prose":
@@ -128,7 +128,7 @@ def _rows(entries: list[Entry]) -> Iterator[dict[str, str]]:
             blocks[entry.place, source] = blocks.get((entry.place, source), 0) + 1
     for (place, source), count in blocks.items():
         of = "number" if count == 1 else "numbers"
-        yield _row(f"{count} {of}", f"in {place}", "as text", "measured", source)
+        yield _row(f"{count} {of}", f"in {place}", "the character", "as text", source)
 
 
 def _row(printed: str, value: object, unit: str, kind: str, source: str) -> dict[str, str]:

@@ -17,13 +17,18 @@ _SHOWN = re.compile(
     r"""\b(?:alt|title|label|placeholder|start|value)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""",
     re.IGNORECASE,
 )
-# Other tags part the words on their two sides.
 _WITHIN_WORDS = re.compile(
     r"</?(?:a|abbr|b|code|data|del|em|i|ins|kbd|mark|s|small|span|strong|sub|sup|u|var|wbr)\b"
 )
+# These part the words on their two sides; any other tag may stand for something unseen.
+_BETWEEN_WORDS = re.compile(
+    r"</?(?:br|details|dd|div|dl|dt|figcaption|figure|h[1-6]|hr|img|li|ol|p|section|summary|table"
+    r"|tbody|td|th|thead|tr|ul)\b"
+)
 _AGAINST = re.compile(
-    rf"[\d.,+−-]{NUMBER}|{UNSEEN}{NUMBER}"
-    rf"|{NUMBER}(?:[.,]?\d|\s?%|\s?×\s?10|[eE][-+]?\d|[\^⁰¹²³⁴⁵⁶⁷⁸⁹{UNSEEN}{NUMBER}])"
+    rf"(?<!{NUMBER})[–/]{NUMBER}|[^\s(\[“„«\"'|±–/]{NUMBER}"
+    rf"|{NUMBER}(?:[–/](?!{NUMBER})|[^\s)\]”“»\"'|.,;:!?–/-]|[.,-]\d"
+    r"|\s?(?:[%‰‱]|×\s?\d|per\s?cent\b|thousand\b|million\b|billion\b|trillion\b|dozen\b))"
 )
 
 
@@ -84,7 +89,7 @@ class Prose:
         for match in _AGAINST.finditer(words):
             message = (
                 "something stands against a bound number: a sign, a digit, a power of ten or % "
-                "goes inside <data>, anything else after a space"
+                "goes inside <data>, and a letter or a tag after a space"
             )
             self.problems.append((first + words.count("\n", 0, match.start()), message))
         if "<!--" in words:
@@ -117,7 +122,9 @@ class Prose:
         elif tag == "<sup>":
             return "^"
         shown = "".join(f" {html.unescape(value)} " for value in _SHOWN.findall(tag))
-        return shown if _WITHIN_WORDS.match(tag) else f" {shown}"
+        if _WITHIN_WORDS.match(tag):
+            return shown
+        return f" {shown}" if _BETWEEN_WORDS.match(tag) else f"{UNSEEN}{shown}"
 
     def _open_data(self, tag: str, at: int) -> None:
         match = DATA_OPEN.fullmatch(tag)

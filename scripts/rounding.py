@@ -186,8 +186,9 @@ def difference(text: str, given: object, units: int = 0) -> str | None:
         right = print_like(text, given)
     except NumberError as error:
         return str(error)
+    near = units and not isinstance(given, int)  # a count is exact on every device
     if text.strip() == right or (
-        units and abs(printed.value - read(right).value) <= units * printed.unit
+        near and abs(printed.value - read(right).value) <= units * printed.unit
     ):
         return None
     exact = f" ({float(value):.10g})" if Decimal(str(float(value))) != read(right).value else ""

@@ -12,12 +12,10 @@ LINK = re.compile(r"\]\((https?://[^)]+)\)")
 
 
 def cited_by() -> dict[str, set[str]]:
-    """Each address in the sources of a page, with the pages."""
+    """Each address that a page links to, with the pages."""
     found: dict[str, set[str]] = {}
-    for page in SITE.pages():
-        text = SITE.markdown(page).read_text(encoding="utf-8")
-        _, _, sources = text.partition("\n## Sources\n")
-        for address in LINK.findall(sources):
+    for page in set(SITE.pages()) - {PAGE}:
+        for address in LINK.findall(SITE.markdown(page).read_text(encoding="utf-8")):
             found.setdefault(address, set()).add(page)
     return found
 

@@ -25,8 +25,8 @@ FAULTS = {
     ),
     "a function in the list": (
         LIST,
-        "| 10000        | 10000            | 1            | measured | `table_powers`",
-        "| 10000        | 10000            | 1            | measured | `table_primes`",
+        "| 10000        | 10000            | 1             | measured | `table_powers`",
+        "| 10000        | 10000            | 1             | measured | `table_primes`",
         f"{LIST}:13: printed '| 10000 ",
     ),
     "a number in the file": (

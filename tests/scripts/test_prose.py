@@ -72,6 +72,19 @@ def test_a_data_element_is_well_formed(project: Project, text: str) -> None:
         "{}`5`",
         "{}{}",
         "{}*{}*",
+        "not{}",
+        "–{}",
+        "‑{}",
+        "{}k",
+        "{}s",
+        "{}½",
+        "{}‰",
+        "{} percent",
+        "{} million",
+        "{} × 7",
+        "{}/5",
+        "{}<bdi>5</bdi>",
+        "1<font></font>{}",
     ],
 )
 def test_nothing_that_would_change_a_number_stands_against_it(project: Project, text: str) -> None:
@@ -81,8 +94,8 @@ def test_nothing_that_would_change_a_number_stands_against_it(project: Project, 
         (
             1,
             "something stands against a bound number: a sign, a digit, a power of ten or % goes "
-            "inside <data>, anything else after a space",
+            "inside <data>, and a letter or a tag after a space",
         )
     ]
-    fine = "It is ({}), ±{}, {}–{}, {}/{} or {}-fold, [{}](x.md) {}x, **{}**: {}s. {}, {}"
+    fine = "It is ({}), ±{}, {}–{}, {}/{} or {}-fold, [{}](x.md) {} x, **{}**: {} s. {}, {}"
     assert told(page_of(project, fine.replace("{}", number))) == []

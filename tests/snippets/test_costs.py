@@ -301,7 +301,11 @@ refusals: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
         ValueError,
         ["whole bytes", "got torch.float4_e2m1fn_x2", "torch.int8"],
     ),
-    (lambda: moved_bytes(PLAIN, 3, 3, torch.uint4), ValueError, ["whole bytes", "got torch.uint4"]),
+    (
+        lambda: moved_bytes(PLAIN, 3, 3, torch.quint4x2),
+        ValueError,
+        ["whole bytes", "got torch.quint4x2"],
+    ),
 ]
 
 

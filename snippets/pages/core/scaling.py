@@ -55,7 +55,7 @@ def example_saturation():
         "slope": (typical[512] * (1 - typical[512]), 1e-4),
         "mean_peak": peak(weights[512]).mean().item(),
         "mean_entropy": entropy(weights[512]).mean().item(),
-        **{f"peak_{d}": value for d, value in typical.items()},
+        **{f"peak_{d}": (value, 2e-6) for d, value in typical.items()},
         **{
             f"entropy_{d}": entropy(w).median().item()
             for d, w in weights.items()
@@ -313,6 +313,7 @@ def table_assumptions():
     signs, signs2 = normal().sign(), normal().sign()
     mostly = torch.where(uniform() < 0.75, signs, -signs)
     shifted, shifted2 = normal() + 0.5, normal() + 0.5
+    alike, alike2 = (normal()[:, :1].sign().expand(n, d) for _ in "qk")
     rows, variances = [], {}
     for name, scores, mean, variance in (
         ("standard normal", product(q, other), 0, d),
@@ -322,6 +323,7 @@ def table_assumptions():
         ("normal, correlation ½", product(q, correlated), d / 2, d * 5 / 4),
         ("+1 or −1, correlation ½", product(signs, mostly), d / 2, d * 3 / 4),
         ("normal, q = k", product(q, q), d, 2 * d),
+        ("+1 or −1, one sign for all", product(alike, alike2), 0, d**2),
     ):
         squares = (scores - scores.mean()) ** 2
         rows.append(
@@ -342,6 +344,7 @@ def table_assumptions():
         "shifted": variances["normal of mean ½"],
         "correlated": variances["normal, correlation ½"],
         "same": variances["normal, q = k"],
+        "alike": variances["+1 or −1, one sign for all"],
     }
 
 
