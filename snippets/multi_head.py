@@ -75,8 +75,8 @@ class MultiHeadAttention(nn.Module):
         ):
             if not isinstance(n, int) or n < 1:
                 raise ValueError(
-                    f"{name} must be a whole number, 1 or more, got {n!r}: "
-                    "for quotients use //"
+                    f"{name} must be an int, 1 or more, got {n!r}: "
+                    "for quotients use //, for other numbers int"
                 )
         if d_model % n_heads:
             fits = -(-d_model // n_heads) * n_heads
@@ -115,9 +115,11 @@ class MultiHeadAttention(nn.Module):
     def from_torch(cls, layer: nn.MultiheadAttention) -> "MultiHeadAttention":
         """Copy a layer of PyTorch's, on its device and in its dtype and mode.
 
-        The copy wants the batch first, whatever ``batch_first`` was, and its
-        masks say who *may* attend: pass ``~attn_mask``, and
-        ``~key_padding_mask[:, None, None]``, of boolean ones.
+        The copy wants the batch first, whatever ``batch_first`` was, and all of
+        its weights are trainable, also those of a frozen layer. Its masks say
+        who *may* attend. Of boolean ones pass ``~attn_mask``, or
+        ``~attn_mask.unflatten(0, (B, H))`` where it is (B·H, Tq, Tk), and
+        ``~key_padding_mask[:, None, None]``.
 
         Raises
         ------
@@ -184,12 +186,15 @@ class MultiHeadAttention(nn.Module):
         mask : Tensor of bool, broadcastable to (B, H, Tq, Tk), optional
             True = may attend; three dimensions are (H, Tq, Tk). A query that
             may attend to no key gets nothing from that head, and zero weights.
+            With B = Tq a padding (B, Tk) passes for (Tq, Tk): always write
+            ``padding[:, None, None]``.
         is_causal : bool
             Whether query i may attend to keys 0 to i only, and to those of
             them that the mask allows. Needs Tq = Tk.
         need_weights : bool
             Whether to return the weights, which makes a matrix of (Tq, Tk) for
-            each head, while PyTorch's fused kernels make none.
+            each head, while PyTorch's fused kernels make none. Those kernels
+            have no second derivatives on a CPU; this way has.
 
         Returns
         -------
@@ -297,10 +302,12 @@ class MultiHeadAttention(nn.Module):
                     f"{self.d_model}, got {tuple(y.shape)}: add the batch, for "
                     f"example {name}[None], or project to that width"
                 )
+            # The meta device has no autocast of its own.
+            device = "cpu" if y.is_meta else y.device.type
             if y.dtype != own and (
                 torch.float64 in (y.dtype, own)
                 or not y.is_floating_point()
-                or not torch.is_autocast_enabled(y.device.type)
+                or not torch.is_autocast_enabled(device)
             ):
                 raise TypeError(
                     f"{name} must have the dtype of the weights, {own}, got "
@@ -326,12 +333,15 @@ class MultiHeadAttention(nn.Module):
             return
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
             tensor = isinstance(mask, Tensor)
+            swapped = tensor and mask.is_floating_point()  # perhaps the values
             raise TypeError(
                 "mask must be a boolean tensor (True = may attend), got "
                 f"{mask.dtype if tensor else type(mask).__name__}: "
                 "where 0 means attend (additive masks, nn.MultiheadAttention's "
                 "inverted masks) pass mask == 0, "
                 "where 1 means attend pass mask != 0"
+                + "; the third argument is the mask: "
+                "keys and values both come from memory" * swapped
             )
         shape = (b, self.n_heads, t_q, t_k)
         sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
@@ -339,5 +349,6 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(
                 f"mask must broadcast to (B, H, Tq, Tk) = {shape}, "
                 f"got {tuple(mask.shape)}: insert dimensions, for example "
-                "mask[:, None, None] for (B, Tk), mask[:, None] for (B, Tq, Tk)"
+                "mask[:, None, None] for (B, Tk), mask[:, None] for "
+                "(B, Tq, Tk); of (B·H, Tq, Tk) pass mask.unflatten(0, (B, H))"
             )

@@ -2,6 +2,7 @@ import copy
 import math
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import product
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import profile
 from torch.testing import assert_close
 
@@ -160,6 +162,30 @@ def test_gradients_match_finite_differences(device: str) -> None:
         return output, weights
 
     assert torch.autograd.gradcheck(run, (x, memory), fast_mode=True)
+
+
+def test_the_weights_have_second_derivatives_and_the_flash_kernel_has_none(device: str) -> None:
+    module = built(4, 2, dtype=DOUBLE, device=device)
+    x, memory = inputs(DOUBLE, device, b=1, t_q=2, t_k=3)
+    mask = random_mask(4, 2, 3, device=device, share=0.5)
+
+    def run(x: Tensor, memory: Tensor) -> Tensor:
+        output: Tensor = module(x, memory, mask, need_weights=True)[0]
+        return output
+
+    assert torch.autograd.gradgradcheck(run, (x, memory), fast_mode=True)
+
+    def slope(kernel: SDPBackend | None) -> Tensor:
+        with nullcontext() if kernel is None else sdpa_kernel(kernel):
+            output: Tensor = module(x, memory, mask, need_weights=kernel is None)[0]
+            (first,) = torch.autograd.grad(output.square().sum(), x, create_graph=True)
+            (second,) = torch.autograd.grad(first.square().sum(), x)
+        return second
+
+    assert_close(slope(SDPBackend.MATH), slope(None))
+    if device == "cpu":
+        with pytest.raises(RuntimeError, match="flash_attention_for_cpu_backward"):
+            slope(SDPBackend.FLASH_ATTENTION)
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -355,6 +381,16 @@ def test_agrees_with_the_layer_that_it_was_copied_from(
     for result in (output, fast):
         ours = gradients((result,), [*wanted, *module.parameters()])
         assert_close(ours, theirs)
+
+
+def test_a_mask_for_each_example_and_head_of_the_layer_unflattens(device: str) -> None:
+    layer = nn.MultiheadAttention(8, 4, batch_first=True).to(device)
+    module = MultiHeadAttention.from_torch(layer)
+    x, _ = inputs(device=device)
+    hidden = random_mask(2 * 4, 5, 5, device=device, share=0.7)  # (B·H, Tq, Tk)
+    hidden[..., 0] = False
+    expected, _ = layer(x, x, x, attn_mask=hidden)
+    assert_close(module(x, mask=~hidden.unflatten(0, (2, 4)))[0], expected)  # type: ignore[no-untyped-call]
 
 
 def test_a_copy_has_its_own_weights_and_the_settings_of_the_layer(device: str) -> None:
@@ -608,6 +644,13 @@ def test_the_meta_device_gives_the_shapes() -> None:
     assert weights.shape == (2, 4, 5, 7)
 
 
+def test_the_meta_device_refuses_another_dtype() -> None:
+    with torch.device("meta"):
+        module, x = MultiHeadAttention(8, 4), torch.empty(2, 5, 8, dtype=torch.bfloat16)
+    with pytest.raises(TypeError, match="x must have the dtype of the weights"):
+        module(x)
+
+
 def test_a_value_that_is_not_finite_reaches_past_the_mask(device: str) -> None:
     module, (x, memory) = built(device=device), inputs(device=device)
     memory = memory.detach().clone()
@@ -625,10 +668,11 @@ def test_a_value_that_is_not_finite_reaches_past_the_mask(device: str) -> None:
         ((10, 3), {}, ["d_model must be divisible by n_heads, got 10 and 3", "d_model=12"]),
         ((8, 4), {"n_kv_heads": 3}, ["n_heads must be divisible by n_kv_heads, got 4 and 3"]),
         ((8, 2), {"n_kv_heads": 4}, ["got 2 and 4", "n_kv_heads=1 always fits"]),
-        ((8, 0), {}, ["n_heads must be a whole number, 1 or more, got 0"]),
-        ((-8, 4), {}, ["d_model must be a whole number", "got -8"]),
+        ((8, 0), {}, ["n_heads must be an int, 1 or more, got 0"]),
+        ((-8, 4), {}, ["d_model must be an int", "got -8"]),
         ((8, 4), {"n_kv_heads": 0}, ["n_kv_heads must be", "got 0"]),
-        ((8, 8 / 2), {}, ["n_heads must be a whole number", "got 4.0", "//"]),
+        ((8, 8 / 2), {}, ["n_heads must be an int", "got 4.0", "//"]),
+        ((8, torch.tensor(4)), {}, ["n_heads must be an int", "got tensor(4)", "numbers int"]),
         ((8, 4), {"dropout": 1.0}, ["0 or more and below 1", "got 1.0"]),
         ((8, 4), {"dropout": -0.1}, ["dropout must be", "got -0.1"]),
     ],
@@ -681,7 +725,11 @@ def ones(*shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
             (ones(2, 5, 8), ones(2, 5, 8), ones(2, 5, 8)),
             {},
             TypeError,
-            ["mask must be a boolean tensor (True = may attend), got torch.float32", "mask == 0"],
+            [
+                "mask must be a boolean tensor (True = may attend), got torch.float32",
+                "mask == 0",
+                "the third argument is the mask: keys and values both come from memory",
+            ],
         ),
         ((ones(2, 5, 8),), {"mask": [[True]]}, TypeError, ["mask must be", "got list"]),
         *(
@@ -689,7 +737,12 @@ def ones(*shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
                 (ones(2, 5, 8),),
                 {"mask": ones(*shape, dtype=torch.bool)},
                 ValueError,
-                ["broadcast to (B, H, Tq, Tk) = (2, 4, 5, 5)", f"got {shape}", "[:, None, None]"],
+                [
+                    "broadcast to (B, H, Tq, Tk) = (2, 4, 5, 5)",
+                    f"got {shape}",
+                    "[:, None, None]",
+                    "mask.unflatten(0, (B, H))",
+                ],
             )
             for shape in ((2, 5), (2, 5, 5), (5, 6), (1, 2, 4, 5, 5), (8, 5, 5))
         ),
@@ -701,6 +754,13 @@ def test_refuses_inputs_that_do_not_fit(
     with pytest.raises(error) as raised:
         built()(*arguments, **options)
     assert [part for part in parts if part not in str(raised.value)] == [], str(raised.value)
+
+
+def test_only_a_mask_of_floats_may_be_the_values() -> None:
+    x = ones(2, 5, 8)
+    with pytest.raises(TypeError, match="mask must be a boolean tensor") as raised:
+        built()(x, x, ones(5, 5, dtype=torch.int64))
+    assert "third argument" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -366,45 +366,59 @@ def table_refusals():
     return rows, values
 
 
+def example_coincide():
+    torch.manual_seed(0)
+    module = MultiHeadAttention(8, 2).double()
+    x, memory = torch.randn(4, 4, 8).double(), torch.randn(4, 6, 8).double()
+    padding = torch.arange(6) < torch.tensor([6, 5, 4, 3])[:, None]  # (B, Tk)
+    meant, _ = module(x, memory, padding[:, None, None])  # (B, 1, 1, Tk)
+    read, _ = module(x, memory, padding)  # read as (Tq, Tk): no error
+    print("the same:", torch.allclose(meant, read))
+
+
 def table_builtin():
     torch.manual_seed(0)
     layer = nn.MultiheadAttention(8, 2, batch_first=True).double()
     module = MultiHeadAttention.from_torch(layer)
     x = torch.randn(2, 4, 8).double()  # (B, T, C)
-    window = torch.ones(4, 4, dtype=torch.bool).tril().triu(-1)  # True = may
+    past = torch.ones(4, 4, dtype=torch.bool).tril()  # True = may attend
+    window, first = past.triu(-1), past.tril(-1)  # query 0 of first has no key
 
-    def run(call: Callable[[], Tensor], expected: Tensor) -> str:
+    def run(options: dict[str, object], mask: Tensor, training: bool) -> str:
+        expected, every = module(x, mask=mask)[0], module(x)[0]
+        layer.train(training)
         try:
-            output = call()
+            with torch.set_grad_enabled(training):
+                output, _ = layer(x, x, x, **options)
         except RuntimeError:
             return "RuntimeError"
         if output.isnan().any():
             return "NaN"
-        off = (output - expected).abs().max().item()
-        return "right" if off < 1e-12 else "differs, no error"
+        if (output - expected).abs().max() < 1e-12:
+            return "right"
+        seen = (output - every).abs().max() < 1e-12
+        return "every key seen" if seen else "differs, no error"
 
-    first = torch.ones(4, 4, dtype=torch.bool).tril(-1)  # query 0 has no key
-    later = torch.ones(4, 4, dtype=torch.bool).triu(1)
-    wanted = {
-        "is_causal=True alone": ({"is_causal": True}, later.logical_not()),
-        "is_causal=True and a window": (
-            {"is_causal": True, "attn_mask": ~window},
-            window,
-        ),
-        "a query without keys": ({"attn_mask": ~first}, first),
-    }
     rows = []
-    for name, (options, mask) in wanted.items():
-        row = {"`nn.MultiheadAttention`, given": name}
-        for need in (True, False):
-            expected, _ = module(x, mask=mask)
-            row[f"need_weights={need}"] = run(
-                lambda options=options, need=need: layer(
-                    x, x, x, need_weights=need, **options
-                )[0],
-                expected,
-            )
-        rows.append(row)
+    for training in (True, False):
+        for name, options, mask in (
+            ("is_causal=True alone", {"is_causal": True}, past),
+            (
+                "is_causal=True and a window",
+                {"is_causal": True, "attn_mask": ~window},
+                window,
+            ),
+            ("a query without keys", {"attn_mask": ~first}, first),
+        ):
+            row = {
+                "mode": "training" if training else "evaluated in `no_grad`",
+                "`nn.MultiheadAttention`, given": name,
+            }
+            for need in (True, False):
+                row[f"need_weights={need}"] = run(
+                    {"need_weights": need, **options}, mask, training
+                )
+            rows.append(row)
     return rows
 
 
