@@ -183,6 +183,18 @@ def test_right_kernels_are_within_the_tolerances_and_wrong_ones_are_not(
         assert not torch.allclose(actual.double(), expected, rtol=rtol, atol=atol)
 
 
+def test_a_relative_bound_misses_a_wrong_scale_that_the_tolerances_see() -> None:
+    eps = torch.finfo(torch.bfloat16).eps
+    q, k, v, _ = builtin.draw(torch.bfloat16, 16, 8.0, 20)
+    exact = builtin.bare(q.double(), k.double(), v.double())
+    tolerance = builtin.tolerances(torch.bfloat16, 40.0)
+    rtol, atol = tolerance["rtol"], tolerance["atol"]
+    wrong = builtin.flash(q, k, v, scale=1.01 / 8).double()
+    for actual, expected in zip(wrong, exact, strict=True):
+        assert builtin.relative_error(actual, expected) < eps / 2
+        assert not torch.allclose(actual, expected, rtol=rtol, atol=atol)
+
+
 # Weights and log-sum-exp
 
 
@@ -221,7 +233,17 @@ def test_the_log_sum_exp_is_that_of_the_logits() -> None:
     expected = (q @ k.mT / math.sqrt(8)).logsumexp(-1)
     assert_close(builtin.log_sum_exp(q, k), expected)
     assert builtin.kernel_of(lambda: builtin.log_sum_exp(q, k)) == [FLASH]
-    assert builtin.log_sum_exp(100 * q.float().abs(), k.float().abs()).isinf().any()
+
+
+@pytest.mark.parametrize(
+    ("exact", "found"),
+    [(-20, -math.inf), (-15, -15), (-9, -9), (0, 0), (95, 95), (102, 102), (105, math.inf)],
+)
+def test_where_the_log_sum_exp_ends_in_float32(exact: float, found: float) -> None:
+    q, k = torch.full((1, 1, 1, 1), float(exact)), torch.ones(1, 1, 1, 1)
+    inexact = exact < -10 or exact > 95
+    result = builtin.log_sum_exp(q, k).item()
+    assert result == pytest.approx(found, abs=0.3 if inexact else 1e-3)
 
 
 # nn.MultiheadAttention
