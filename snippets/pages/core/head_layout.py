@@ -109,6 +109,19 @@ def example_split():
     }
 
 
+def example_chunk():
+    torch.manual_seed(0)
+    q = torch.randn(2, 5, 36).chunk(3, dim=-1)[0]  # (B, T, 3C) -> (B, T, C)
+    print("right, by view:", tuple(split(q, 3).shape))
+    try:
+        q.view(2, 3, 5, 4)  # the wrong split
+    except RuntimeError as error:
+        print(f"wrong, by view: {type(error).__name__}")
+    silenced = q.reshape(2, 3, 5, 4)  # (B, H, T, d)!
+    same = torch.equal(silenced, bad_split(q.contiguous(), 3))
+    print("wrong, by reshape, is the bad split:", same)
+
+
 def example_tokens():
     token = torch.arange(5).repeat_interleave(12).view(1, 5, 12)  # (B, T, C)
     block = torch.arange(3).repeat_interleave(4).repeat(1, 5, 1)  # (B, T, C)
@@ -479,6 +492,10 @@ def example_unflatten():
         x.unflatten(-1, (5, -1))
     except RuntimeError:
         print("5 heads for a width of 12: RuntimeError")
+    wrong = x.flatten(1).unflatten(1, (3, 5, 4))  # (B, T·C) -> (B, H, T, d)
+    print("flatten(1), bad split:", torch.equal(wrong, bad_split(x, 3)))
+    wrong = heads.flatten(1).unflatten(1, (5, 12))  # (B, H·T·d) -> (B, T, C)
+    print("flatten(1), bad merge:", torch.equal(wrong, bad_merge(heads)))
 
 
 def example_question_flat():
