@@ -168,6 +168,22 @@ def figure_saturation() -> Figure:
     return figure
 
 
+def figure_entropy() -> Figure:
+    """Entropy of 50 weights against the width d, on a logarithmic axis.
+
+    A level line marks the entropy of even sharing, near four nats. Unscaled,
+    the median falls from near that line to zero, in a wide band. Scaled, it
+    stays a little below the line at every width, with a band that narrows.
+    """
+    figure, axes = plt.subplots()
+    labels = ("unscaled", 40, 1.6), ("scaled", 40, 2.75)
+    plot_bands(axes, lambda logits: entropy(logits.softmax(-1)), labels)
+    axes.axhline(math.log(N_KEYS), color="C2", linewidth=1)
+    axes.text(1, 4.0, "50 equal keys: ln 50", color="C2")
+    axes.set(ylabel="entropy in nats", ylim=(0, 4.4))
+    return figure
+
+
 @functools.cache
 def draw_variances(
     n_pairs: int = 400_000,
