@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SIZES = (3, 6, 12, 24)
 WORK = 0.4  # seconds of the processor that a page takes, beside its imports
 GOAL = 8  # times faster than an interpreter a page, at twelve pages
-ROUNDS = {128: 200, 512: 30, 2048: 5}  # of the module's comparison, by length
+ROUNDS = {128: 200, 512: 30, 2048: 9}  # of the module's comparison, by length
 
 CODE = """\
 x = torch.eye(200) * one()
