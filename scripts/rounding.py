@@ -21,8 +21,6 @@ _FORM = re.compile(
     r"(?:(?P<e>[eE])(?P<exponent>[-+]?\d+)|(?P<times>\s?×\s?10)(?P<power>⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))?"
     r"(?P<percent>\s?%)?"
 )
-
-
 _MARKUP = re.compile(r"[<>&|*`\[\]\\\x00-\x1f]")
 
 

@@ -54,7 +54,6 @@ def example_saturation():
         "typical": typical[512],
         "slope": (typical[512] * (1 - typical[512]), 1e-4),
         "mean_peak": peak(weights[512]).mean().item(),
-        "mean_entropy": entropy(weights[512]).mean().item(),
         **{f"peak_{d}": (value, 2e-6) for d, value in typical.items()},
         **{
             f"entropy_{d}": entropy(w).median().item()
@@ -357,9 +356,7 @@ def table_assumptions():
     return rows, {
         "uniform": variances["uniform on ±√3"],
         "signs": variances["+1 or −1"],
-        "shifted": variances["normal of mean ½"],
         "correlated": variances["normal, correlation ½"],
-        "same": variances["normal, q = k"],
         "alike": variances["+1 or −1, one sign for all"],
     }
 
