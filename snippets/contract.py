@@ -29,24 +29,17 @@ Verdicts: *fail*, a mistake; *hazard*, what right code does, too, and which
 hurts who does not know it; *skip*, the check does not apply, with the reason.
 """
 
-import argparse
-import ast
-import copy
 import dataclasses
-import importlib
 import inspect
-import json
 import math
-import sys
 import unittest
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 # The largest error that rounding explains, relative to outputs of size 1, by
 # the dtype of the inputs. Code that takes its softmax in float32 is right.
@@ -186,6 +179,10 @@ class SubjectError(Exception):
     """The code under test raised; the message says how it was called."""
 
 
+class UnsuitableError(Exception):
+    """The subject cannot be asked this; the message says why."""
+
+
 class Subject:
     """What is checked, with the settings that say how it is called."""
 
@@ -231,16 +228,24 @@ def run_check(subject: Subject, name: str) -> Finding:
         torch.manual_seed(subject.seed)
         try:
             finding = function(subject)
+        except UnsuitableError as error:
+            finding = skipped(f"Not asked: {error}.")
         except SubjectError as error:
-            finding = failed(
-                "The call raised.",
-                str(error),
-                "an output",
-                "the settings do not say how the code is called, or it does "
-                "not take an ordinary input: compare the shapes above with "
-                "what it wants.",
-            )
+            finding = raised(error)
+            if name != "runs" and run_check(subject, "runs").verdict == "fail":
+                finding = skipped("Ordinary calls raise (see runs).")
     return dataclasses.replace(finding, check=name, page=page)
+
+
+def raised(error: SubjectError) -> Finding:
+    """The code under test raised where right code gives an output."""
+    return failed(
+        "The call raised.",
+        str(error),
+        "an output",
+        "the code does not take this input, or the settings do not say how it "
+        "is called: compare the shapes above with what it wants.",
+    )
 
 
 def run_checks(subject: Subject) -> Report:
@@ -310,9 +315,11 @@ def first_tensor(output: Any) -> Tensor | None:
         output = list(output.values())
     if isinstance(output, list | tuple):
         return next((x for x in output if isinstance(x, Tensor)), None)
-    return first_tensor(tuple(vars(output).values())) if hasattr(
-        output, "__dict__"
-    ) else None
+    return (
+        first_tensor(tuple(vars(output).values()))
+        if hasattr(output, "__dict__")
+        else None
+    )
 
 
 def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
@@ -344,3 +351,1772 @@ def mask_as(mask: Tensor, convention: str, dtype: torch.dtype) -> Tensor:
     if convention == "ones":
         return mask.to(dtype)
     return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, -math.inf)
+
+
+# --- Attention functions ------------------------------------------------------
+
+
+MASK_SHAPES = (
+    "(B, H, Tq, Tk)",
+    "(B, 1, Tq, Tk)",
+    "(B, Tq, Tk)",
+    "(Tq, Tk)",
+    "(B, 1, 1, Tk)",
+    "(B, Tk)",
+)
+LAYOUTS = ("(B, H, T, d)", "(B, T, H, d)", "(B, T, d)")
+CONVENTIONS = ("attend", "hide", "additive", "ones")
+POLICIES = ("zeros", "nan", "mean")
+
+
+def one_of(name: str, given: object, choices: Sequence[str]) -> None:
+    """Refuse a setting that is none of the choices."""
+    if given is not None and given not in choices:
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, or None "
+            f"to have it found out, got {given!r}"
+        )
+
+
+def in_shape(mask: Tensor, shape: str, sizes: tuple[int, ...]) -> Tensor:
+    """Mask that broadcasts to (B, H, Tq, Tk), in the shape that is wanted."""
+    axes = shape.strip("()").split(", ")
+    full = ("B", "H", "Tq", "Tk")
+    for axis, name in enumerate(full):
+        if name not in axes and mask.shape[axis] > 1:
+            raise UnsuitableError(
+                f"a mask of shape {shape} has no axis {name}, along which the "
+                "mask of this check varies"
+            )
+    whole = mask.expand(
+        *(n if name in axes else 1 for n, name in zip(sizes, full, strict=True))
+    )
+    keep = [name for name in full if name in axes]
+    flat = whole.reshape(
+        [n for n, name in zip(whole.shape, full, strict=True) if name in keep]
+    )
+    return flat[tuple(None if a == "1" else slice(None) for a in axes)]
+
+
+def argument(function: Callable[..., Any], *words: str) -> str | None:
+    """Name of the first parameter that contains one of the words."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    named = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    return next((n for n in named if any(w in n.lower() for w in words)), None)
+
+
+@dataclass(frozen=True)
+class Attention(Subject):
+    """A function of queries, keys, values and a mask, and how it is called.
+
+    Settings that are None are found out and reported, unless their line says
+    what None means.
+
+    Attributes
+    ----------
+    fn : callable
+        ``fn(q, k, v, mask)`` returns the output, or it first among others. The
+        mask goes to the parameter with "mask" in its name, or is the fourth.
+    layout : str
+        "(B, H, T, d)", "(B, T, H, d)" or "(B, T, d)".
+    mask : str
+        "attend" (boolean, True = may attend), "hide" (boolean, True = hidden),
+        "additive" (0 or -inf), "ones" (numbers, 1 = may attend) or "none".
+    mask_shape : str
+        One of MASK_SHAPES, the largest that the function takes.
+    causal : str
+        "always", or the name of a flag; None if neither is found.
+    alignment : str
+        With Tq != Tk: "top-left" (query i sees keys 0 to i) or "bottom-right"
+        (the last query sees the last key).
+    empty : str
+        What a query without keys gives: "zeros", "nan" or "mean" (of all
+        values). None: every policy is accepted, and other than zeros reported.
+    scale : float
+        None: 1 / sqrt(d).
+    n_heads, n_kv_heads : int
+        Numbers of query heads, and of key and value heads if they are fewer.
+    window : int
+        With causal: how many keys a query sees at most, its own among them.
+        None: all.
+    soft_cap : float
+        c of c · tanh(logits / c). None: no cap.
+    sink : float or Tensor of shape (H,)
+        Logit of a key without a value. None: no such key.
+    bias : callable
+        ``bias(n_queries, n_keys)``, shape (H, Tq, Tk), added to the scaled
+        logits, for example ALiBi. None: no bias.
+    bias_argument : str
+        Name of an argument that takes such a bias. None: if the mask is
+        additive, the mask takes it, too.
+    dropout : str
+        Name of the argument with the share of the weights to drop.
+    documents : str
+        Name of the argument with the document ids (B, T) of packed sequences.
+    hidden_nan : bool
+        Whether hidden keys and values may hold NaN.
+    dtypes : tuple of torch.dtype
+        Dtypes that the function promises beside the one it is tested in:
+        hazards of half precision become failures.
+    tolerance : float
+        Relative to outputs of size 1. None: as in TOLERANCE.
+    options : dict
+        Further keyword arguments of every call.
+    seed : int
+        Of the random inputs.
+    """
+
+    kind: ClassVar[str] = "attention"
+    fn: Callable[..., Any]
+    layout: str | None = None
+    mask: str | None = None
+    mask_shape: str | None = None
+    causal: str | None = None
+    alignment: str | None = None
+    empty: str | None = None
+    scale: float | None = None
+    n_heads: int = 4
+    n_kv_heads: int | None = None
+    window: int | None = None
+    soft_cap: float | None = None
+    sink: float | Tensor | None = None
+    bias: Callable[[int, int], Tensor] | None = None
+    bias_argument: str | None = None
+    dropout: str | None = None
+    documents: str | None = None
+    hidden_nan: bool = False
+    dtypes: tuple[torch.dtype, ...] = ()
+    tolerance: float | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    dtype: torch.dtype | None = None
+    same_lengths: bool | None = None
+    needs_mask: bool = False
+    detected: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(
+                f"fn must be callable, got {type(self.fn).__name__}: pass the "
+                "function itself, not its result"
+            )
+        one_of("layout", self.layout, LAYOUTS)
+        one_of("mask", self.mask, (*CONVENTIONS, "none"))
+        one_of("mask_shape", self.mask_shape, MASK_SHAPES)
+        one_of("alignment", self.alignment, ("top-left", "bottom-right"))
+        one_of("empty", self.empty, POLICIES)
+
+    def name(self) -> str:
+        """Name of the function."""
+        return getattr(self.fn, "__name__", type(self.fn).__name__)
+
+    @property
+    def heads(self) -> tuple[int, int]:
+        """Numbers of query heads and of key and value heads."""
+        h = 1 if self.layout == "(B, T, d)" else self.n_heads
+        return h, min(h, self.n_kv_heads or h)
+
+    @property
+    def near(self) -> float:
+        """Largest error that rounding explains."""
+        return self.tolerance or TOLERANCE[self.dtype or torch.float64]
+
+    def draw(
+        self,
+        b: int = 2,
+        t_q: int | None = None,
+        t_k: int | None = None,
+        d: int = 16,
+        salt: int = 0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Random queries (B, H, Tq, d), keys and values (B, Hkv, Tk, d)."""
+        t_k = t_k or (6 if self.same_lengths else 7)
+        t_q = t_q or (t_k if self.same_lengths else 5)
+        g, (h, h_kv) = generator(self, salt), self.heads
+        shapes = (b, h, t_q, d), (b, h_kv, t_k, d), (b, h_kv, t_k, d)
+        q, k, v = (
+            torch.randn(s, generator=g, dtype=torch.float64).to(self.dtype)
+            for s in shapes
+        )
+        return q, k, v
+
+    def random_mask(self, b: int, t_q: int, t_k: int, salt: int = 0) -> Tensor:
+        """Mask of the shape that the subject takes: every row sees a key.
+
+        Some keys are hidden, none of key 0 and the query's own (square masks).
+        """
+        axes = (self.mask_shape or "(Tq, Tk)").strip("()").split(", ")
+        sizes = {"B": b, "H": self.heads[0], "Tq": t_q, "Tk": t_k}
+        shape = [n if name in axes else 1 for name, n in sizes.items()]
+        g = generator(self, salt + 77)
+        mask = torch.rand(shape, generator=g) < 0.6
+        mask[..., 0] = True
+        mask[..., -2] = False
+        if shape[2] == t_k:
+            mask |= torch.eye(t_k, dtype=torch.bool)
+        return mask
+
+    def keys_mask(self, b: int, t_k: int, hide: Sequence[int]) -> Tensor:
+        """Mask (B, 1, 1, Tk) that hides the same keys from every query."""
+        mask = torch.ones(b, 1, 1, t_k, dtype=torch.bool)
+        mask[..., list(hide)] = False
+        return mask
+
+    def call(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        causal: bool = False,
+        **more: Any,
+    ) -> Tensor:
+        """Output (B, H, Tq, dv) of the subject, however it is called."""
+        sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        arguments = [self.laid_out(x) for x in (q, k, v)]
+        options = {**self.options, **more}
+        if mask is not None or self.mask not in (None, "none"):
+            given = None
+            if mask is None and self.needs_mask:
+                mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+            if mask is not None:
+                if self.mask == "none":
+                    raise UnsuitableError("the function takes no mask")
+                given = in_shape(mask, self.mask_shape or MASK_SHAPES[0], sizes)
+                given = mask_as(given, self.mask or "attend", q.dtype)
+            name = argument(self.fn, "mask")
+            if name is None:
+                arguments.append(given)  # type: ignore[arg-type]
+            else:
+                options[name] = given
+        if causal:
+            if self.causal is None:
+                raise UnsuitableError("the function has no causal flag")
+            if self.causal != "always":
+                options[self.causal] = True
+        output = called(self.fn, *arguments, **options)
+        if self.layout == "(B, T, H, d)":
+            output = output.transpose(1, 2)
+        elif self.layout == "(B, T, d)":
+            output = output.unsqueeze(1)
+        wanted = (*q.shape[:3], v.shape[-1])
+        if output.shape != wanted:
+            raise SubjectError(
+                f"the output has the shape {tuple(output.shape)}, which is not "
+                f"(B, H, Tq, dv) = {wanted} in the layout {self.layout}"
+            )
+        return output
+
+    def laid_out(self, x: Tensor) -> Tensor:
+        """(B, H, T, d) in the layout of the subject."""
+        if self.layout == "(B, T, H, d)":
+            return x.transpose(1, 2).contiguous()
+        return x[:, 0] if self.layout == "(B, T, d)" else x
+
+    def weights(
+        self,
+        q: Tensor,
+        k: Tensor,
+        mask: Tensor | None = None,
+        *,
+        causal: bool = False,
+        **more: Any,
+    ) -> Tensor:
+        """Weights (B, H, Tq, Tk), read off with unit vectors as the values."""
+        n = k.shape[2]
+        v = torch.eye(n, k.shape[-1], dtype=q.dtype).expand(
+            *k.shape[:2], -1, -1
+        )
+        output = self.call(q, k, v.contiguous(), mask, causal=causal, **more)
+        return output[..., :n].double()
+
+    def visible(
+        self, t_q: int, t_k: int, mask: Tensor | None, causal: bool
+    ) -> Tensor:
+        """What the queries may attend to: the mask, the flag and the window."""
+        allowed = torch.ones(1, 1, t_q, t_k, dtype=torch.bool)
+        if causal or self.causal == "always":
+            offset = 0 if self.alignment == "top-left" else t_k - t_q
+            i = torch.arange(t_q)[:, None] + offset
+            j = torch.arange(t_k)
+            allowed = allowed & (j <= i)
+            if self.window:
+                allowed = allowed & (j > i - self.window)
+        return allowed if mask is None else allowed & mask
+
+    def logits(self, q: Tensor, k: Tensor) -> Tensor:
+        """Logits (B, H, Tq, Tk) by the specification, in float64."""
+        q, k = q.double(), k.double()
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+        scale = self.scale or 1 / math.sqrt(q.shape[-1])
+        logits = scale * q @ k.mT
+        if self.soft_cap:
+            logits = self.soft_cap * torch.tanh(logits / self.soft_cap)
+        if self.bias:
+            logits = logits + self.bias(q.shape[2], k.shape[2]).double()
+        return logits
+
+    def expected(
+        self,
+        q: Tensor,
+        k: Tensor,
+        mask: Tensor | None = None,
+        *,
+        causal: bool = False,
+    ) -> Tensor:
+        """Weights (B, H, Tq, Tk) by the specification; an empty row is 0."""
+        allowed = self.visible(q.shape[2], k.shape[2], mask, causal)
+        logits = self.logits(q, k).masked_fill(~allowed, -math.inf)
+        sink = torch.as_tensor(
+            -math.inf if self.sink is None else self.sink, dtype=torch.float64
+        )
+        column = sink.reshape(-1, 1, 1).expand(*logits.shape[:3], 1)
+        weights = torch.cat([logits, column], -1).softmax(-1)[..., :-1]
+        return weights.nan_to_num(0.0)
+
+    def prepared(self) -> "Attention":
+        """Same subject, with what was not given found out."""
+        return detect_attention(self)
+
+
+def check_attention(fn: Callable[..., Any], **settings: Any) -> Report:
+    """Check a function of queries, keys, values and a mask.
+
+    Parameters
+    ----------
+    fn : callable
+        ``fn(q, k, v, mask)``.
+    **settings
+        Those of `Attention`.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    TypeError, ValueError
+        When a setting is unknown, or no layout gives an output.
+    """
+    return run_checks(Attention(fn, **settings))
+
+
+def attempt(measure: Callable[[], float]) -> float:
+    """What is measured, or infinity when the subject cannot do it."""
+    try:
+        return measure()
+    except (SubjectError, UnsuitableError):
+        return math.inf
+
+
+def choice(errors: Sequence[float]) -> int:
+    """Index of the first error that no later one undercuts ten times."""
+    best = 0
+    for i, error in enumerate(errors):
+        if error < 0.1 * errors[best] - 1e-9:
+            best = i
+    return best
+
+
+def layout_error(s: Attention) -> float:
+    """How much heads mix, and a little of how wrong the output is."""
+    q, k, v = s.draw(t_q=6, t_k=6)
+    output = s.call(q, k, v)
+    mixed = 0.0
+    if s.heads[1] > 1:
+        heads, tokens = v.clone(), v.clone()
+        heads[:, 0] += 1
+        tokens[:, :, 0] += 1
+        own = s.heads[0] // s.heads[1]
+        mixed = far(output[:, own:], s.call(q, k, heads)[:, own:])
+        mixed /= far(output[:, :, 1:], s.call(q, k, tokens)[:, :, 1:]) + 1e-9
+    v = v.repeat_interleave(q.shape[1] // v.shape[1], 1).double()
+    wrong = min(
+        far(output, t.expected(q, k) @ v)
+        for t in (s, dataclasses.replace(s, causal="always"))
+    )
+    return mixed + 0.01 * min(wrong, 1.0)
+
+
+def hidden_share(s: Attention) -> float:
+    """Part of the weight that one hidden key gets."""
+    q, k, _ = s.draw()
+    mask = s.keys_mask(q.shape[0], k.shape[2], [k.shape[2] - 2])
+    weights = s.weights(q, k, mask).nan_to_num(0.0)
+    if not weights.any():
+        return math.inf
+    return float(weights.masked_fill(mask, 0.0).sum() / weights.sum())
+
+
+def mask_error(s: Attention) -> float:
+    """How wrong the weights are with a mask."""
+    q, k, mask = asked(s)
+    return far(s.weights(q, k, mask), s.expected(q, k, mask))
+
+
+def detect_attention(s: Attention) -> Attention:
+    """Find out the settings that are None, the nearest to right code first."""
+    given = s
+    if s.mask is None and not takes_mask(s):
+        s = dataclasses.replace(s, mask="none")
+    if s.causal is None:
+        s = dataclasses.replace(s, causal=argument(s.fn, "causal"))
+    if s.dropout is None:
+        s = dataclasses.replace(s, dropout=argument(s.fn, "dropout"))
+
+    plain = [
+        dataclasses.replace(s, dtype=dtype, layout=layout)
+        for dtype in ([s.dtype] if s.dtype else list(TOLERANCE))
+        for layout in ([s.layout] if s.layout else LAYOUTS)
+    ]
+    masked = [
+        dataclasses.replace(c, needs_mask=True, mask=mask, mask_shape=shape)
+        for c in plain
+        for mask in ([s.mask] if s.mask else CONVENTIONS)
+        for shape in ([s.mask_shape] if s.mask_shape else MASK_SHAPES)
+        if s.mask != "none"
+    ]
+    for options in (plain, masked):
+        errors = [attempt(lambda c=c: layout_error(c)) for c in options]
+        if options and min(errors) < math.inf:
+            works = errors.index(next(e for e in errors if e < math.inf))
+            dtype = options[works].dtype
+            kept = [i for i, c in enumerate(options) if c.dtype == dtype]
+            best = options[kept[choice([errors[i] for i in kept])]]
+            break
+    else:
+        plain[0].call(*plain[0].draw(t_q=6, t_k=6))
+        raise AssertionError("unreachable: the call above raises")
+    # With a mask of nothing but True, conventions and shapes look alike.
+    s = dataclasses.replace(best, mask=s.mask, mask_shape=s.mask_shape)
+
+    oblong = attempt(lambda: far(s.call(*s.draw(t_q=5, t_k=7)), torch.ones(())))
+    s = dataclasses.replace(s, same_lengths=oblong == math.inf)
+    if s.causal is None:
+        q, k, _ = s.draw(t_q=6, t_k=6)
+        future = attempt(lambda: float(s.weights(q, k).triu(1).abs().max()))
+        if future < 1e-12:
+            s = dataclasses.replace(s, causal="always")
+    if s.mask != "none":
+        shapes = MASK_SHAPES[1:] if s.layout == "(B, T, d)" else MASK_SHAPES
+        options = [
+            dataclasses.replace(s, mask=mask, mask_shape=shape)
+            for mask in ([s.mask] if s.mask else CONVENTIONS)
+            for shape in ([s.mask_shape] if s.mask_shape else shapes)
+        ]
+        errors = [attempt(lambda c=c: hidden_share(c)) for c in options]
+        convention = options[choice(errors)].mask
+        options = [c for c in options if c.mask == convention]
+        errors = [attempt(lambda c=c: mask_error(c)) for c in options]
+        s = options[choice(errors)]
+    if s.causal and not s.same_lengths and s.alignment is None:
+        options = [
+            dataclasses.replace(s, alignment=alignment)
+            for alignment in ("top-left", "bottom-right")
+        ]
+        q, k, _ = s.draw(t_q=3, t_k=6)
+        errors = [
+            attempt(
+                lambda c=c: far(
+                    c.weights(q, k, causal=True), c.expected(q, k, causal=True)
+                )
+            )
+            for c in options
+        ]
+        s = options[choice(errors)] if min(errors) < math.inf else s
+    names = ("layout", "mask", "mask_shape", "causal", "alignment", "dropout")
+    found = {
+        name: str(getattr(s, name))
+        for name in names
+        if getattr(s, name) != getattr(given, name)
+    }
+    return dataclasses.replace(s, detected=found)
+
+
+def takes_mask(s: Attention) -> bool:
+    """Whether the function has a fourth parameter, or one named mask."""
+    try:
+        parameters = list(inspect.signature(s.fn).parameters.values())
+    except (TypeError, ValueError):
+        return True
+    if any("mask" in p.name or p.kind is p.VAR_POSITIONAL for p in parameters):
+        return True
+    places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    others = ("causal", "drop", "scale", "train", "window", "bias")
+    return len(places) > 3 and not any(word in places[3] for word in others)
+
+
+def asked(s: Attention, salt: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Random queries and keys, and a mask that hides some of the keys."""
+    q, k, _ = s.draw(salt=salt)
+    return q, k, s.random_mask(q.shape[0], q.shape[2], k.shape[2], salt)
+
+
+def mask_sizes(q: Tensor, k: Tensor) -> tuple[int, int]:
+    """Tq and Tk."""
+    return q.shape[2], k.shape[2]
+
+
+def share(weights: Tensor, allowed: Tensor) -> float:
+    """Largest weight that one hidden key gets."""
+    return float(weights.masked_fill(allowed, 0.0).nan_to_num(0.0).max())
+
+
+def implied_logits(s: Attention, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """Logits that hidden keys act with: those of the weights they get."""
+    weights, logits = s.weights(q, k, mask), s.logits(q, k)
+    allowed = s.visible(*mask_sizes(q, k), mask, causal=False)
+    allowed = allowed.expand_as(logits)
+    level = (weights.log() - logits).masked_fill(~allowed, 0.0).sum(-1, True)
+    level = level / allowed.sum(-1, keepdim=True)
+    reach = s.visible(*mask_sizes(q, k), None, causal=False)
+    hidden = (~allowed & reach).expand_as(logits)
+    return torch.stack([(weights.log() - level)[hidden], logits[hidden]])
+
+
+@check("core/attention")
+def attention_runs(s: Attention) -> Finding:
+    """Ordinary calls give an output."""
+    q, k, v = s.draw()
+    s.call(q, k, v)
+    if s.mask != "none":
+        s.call(q, k, v, s.random_mask(q.shape[0], q.shape[2], k.shape[2]))
+    if s.causal:
+        s.call(*s.draw(t_q=6, t_k=6), causal=True)
+    return passed(f"an output {tuple(q.shape)}", "")
+
+
+@check("core/masks")
+def attention_mask_ignored(s: Attention) -> Finding:
+    """Hidden keys act with their own logits, or with these and a number."""
+    q, k, mask = asked(s)
+    acting, own = implied_logits(s, q, k, mask)
+    shift = acting - own
+    weight = share(
+        s.weights(q, k, mask), s.visible(*mask_sizes(q, k), mask, causal=False)
+    )
+    if not shift.isfinite().all() or float(shift.std()) > 0.01:
+        return passed(f"largest weight of a hidden key {brief(weight)}", "0")
+    mean = float(shift.mean())
+    if abs(mean) < 0.01:
+        return failed(
+            "The mask changes nothing.",
+            f"largest weight of a hidden key {brief(weight)}",
+            "0",
+            "the mask is not used, or masked_fill returns a new tensor that is "
+            "thrown away (masked_fill_ works in place): assign its result.",
+        )
+    return failed(
+        "The mask is added as a number: hidden keys keep their weight, "
+        "but for one factor.",
+        f"logits of hidden keys shifted by {mean:+.3g}",
+        "-inf",
+        "booleans or 0 and 1 were added to the logits: turn the mask into "
+        "0 and -inf first, or use logits.masked_fill(~mask, -inf).",
+    )
+
+
+@check("core/conventions")
+def attention_mask_polarity(s: Attention) -> Finding:
+    """Hidden and allowed keys are exchanged."""
+    q, k, mask = asked(s)
+    weights = s.weights(q, k, mask).nan_to_num(0.0)
+    allowed = s.visible(*mask_sizes(q, k), mask, causal=False)
+    reach = s.visible(*mask_sizes(q, k), None, causal=False)
+    wrong = float(weights.masked_fill(allowed, 0.0).sum())
+    right = float(weights.masked_fill(~allowed, 0.0).sum())
+    part = wrong / (wrong + right) if wrong + right else 0.0
+    measured = f"{part:.0%} of all weight lies on hidden keys"
+    if part < 0.99 or not (reach & ~allowed).any():
+        return passed(measured, "0%")
+    return failed(
+        "The mask works the other way round: only hidden keys are attended to.",
+        measured,
+        "0%",
+        f"the code reads True as the opposite of the setting mask={s.mask!r}: "
+        "negate the mask (~mask), once, where it enters. PyTorch's function "
+        "takes True = may attend, nn.MultiheadAttention True = hidden.",
+    )
+
+
+@check("core/masks")
+def attention_mask_after_softmax(s: Attention) -> Finding:
+    """Hidden keys get no weight, and yet change that of the allowed ones."""
+    q, k, mask = asked(s)
+    mask = s.keys_mask(q.shape[0], k.shape[2], [k.shape[2] - 2])
+    other = k.clone()
+    other[:, :, -2] *= -3
+    before, after = s.weights(q, k, mask), s.weights(q, other, mask)
+    hidden = float(before[..., -2].abs().max())
+    change = far(before, after)
+    measured = f"weights change by {brief(change)} when a hidden key changes"
+    sums = before.nan_to_num(0.0).sum(-1)
+    if hidden > s.near or change <= s.near or float(sums.max()) > 1 + s.near:
+        return passed(measured, "0")
+    return failed(
+        "Hidden keys have weight 0, but still count in the softmax: the rest "
+        f"sums to {brief(float(sums.min()))} instead of 1.",
+        measured,
+        "0",
+        "the mask is applied to the weights, after the softmax: set the logits "
+        "of hidden keys to -inf before it.",
+    )
+
+
+@check("core/masks")
+def attention_mask_multiplied(s: Attention) -> Finding:
+    """Hidden keys act as if their logit were 0."""
+    q, k, mask = asked(s)
+    acting, _ = implied_logits(s, q, k, mask)
+    weight = share(
+        s.weights(q, k, mask), s.visible(*mask_sizes(q, k), mask, causal=False)
+    )
+    if not acting.numel() or far(acting, torch.zeros(())) > 0.01:
+        return passed(f"largest weight of a hidden key {brief(weight)}", "0")
+    return failed(
+        "Hidden keys get the weight of a logit of 0, which is exp(0) = 1 "
+        "before normalisation, and no less than many allowed keys.",
+        f"largest weight of a hidden key {brief(weight)}",
+        "0",
+        "the logits are multiplied by the mask, or filled with 0: fill with "
+        "-inf instead, logits.masked_fill(~mask, -inf).",
+    )
+
+
+@check("core/softmax")
+def attention_mask_floor(s: Attention) -> Finding:
+    """A finite floor leaks, by dtype, and some do not fit the dtype."""
+    q, k, mask = asked(s)
+    acting, _ = implied_logits(s, q, k, mask)
+    if acting.isfinite().all() and acting.numel():
+        level = float(acting.mean())
+        if abs(level) > 0.01 and float(acting.std()) < 0.01:
+            return failed(
+                "Hidden keys get the weight of one finite logit.",
+                f"hidden keys act with the logit {brief(level)}",
+                "-inf",
+                "a small floor stands for -inf, or the logits are capped after "
+                "the mask: fill with -inf, after every other step.",
+            )
+    leak = share(
+        s.weights(q, k, mask), s.visible(*mask_sizes(q, k), mask, causal=False)
+    )
+    if leak > 1e-6:
+        return skipped("Hidden keys have weight at ordinary logits, too.")
+    worst = passed("no weight on hidden keys at logits of -30000", "0")
+    for dtype in dict.fromkeys(
+        [s.dtype, torch.float32, torch.float16, torch.bfloat16, *s.dtypes]
+    ):
+        t = dataclasses.replace(s, dtype=dtype)
+        q, k, _ = t.draw(d=16)
+        mask = t.keys_mask(q.shape[0], k.shape[2], [k.shape[2] - 1])
+        try:
+            t.weights(q, k)
+        except SubjectError:
+            continue  # the dtype is not supported at all
+        promised = dtype in (s.dtype, *s.dtypes)
+        verdict = failed if promised else hazard
+        kind = str(dtype).removeprefix("torch.")
+        try:
+            t.weights(q, k, mask)
+        except SubjectError as error:
+            worst = verdict(
+                f"With a mask the call raises in {kind}.",
+                str(error),
+                "an output, as without a mask",
+                f"a floor such as -1e9 does not exist in {kind}: use -inf, or "
+                "torch.finfo(logits.dtype).min.",
+            )
+            if promised:
+                return worst
+            continue
+        if s.soft_cap or s.scale or s.bias:
+            continue
+        level = 1.5e4 if dtype == torch.float16 else 3e4
+        # Allowed keys have the logit -level, the hidden one 0.
+        c = math.sqrt(level / math.sqrt(q.shape[-1]))
+        q, k = torch.full_like(q, c), torch.full_like(k, -c)
+        k[:, :, -1] = 0
+        weight = float(t.weights(q, k, mask)[..., -1].max())
+        if weight > 1e-3:
+            worst = verdict(
+                f"In {kind} a hidden key gets weight when the logits of the "
+                f"allowed keys are low ({-level:.0f}).",
+                f"weight {brief(weight)}",
+                "0",
+                "the floor for hidden keys is finite and higher than these "
+                "logits: use -inf, or torch.finfo(logits.dtype).min with "
+                "masked_fill (never added).",
+            )
+            if promised:
+                return worst
+    return worst
+
+
+@check("practice/bugs-masks")
+def attention_mask_on_query_axis(s: Attention) -> Finding:
+    """The mask of keys works on queries."""
+    if s.mask == "none":
+        return skipped("The function takes no mask.")
+    q, k, _ = s.draw(t_q=6, t_k=6)
+    keys = s.keys_mask(q.shape[0], 6, [1, 4])
+    whole = s.random_mask(q.shape[0], 6, 6)
+    sees = 0.0
+    for mask in (keys, whole):
+        weights = s.weights(q, k, mask)
+        turned = mask.mT & s.visible(6, 6, None, causal=False)
+        right = far(weights, s.expected(q, k, mask))
+        rows = turned.any(-1).expand(weights.shape[:3])
+        error = far(weights[rows], s.expected(q, k, mask.mT)[rows])
+        if (
+            right > s.near
+            and error <= s.near
+            and not torch.equal(mask, mask.mT)
+        ):
+            sees = share(weights, mask)
+            return failed(
+                "The mask hides queries instead of keys: real queries still "
+                "attend to hidden keys.",
+                f"largest weight of a hidden key {brief(sees)}",
+                "0",
+                "the mask is transposed, or a mask of keys was unsqueezed at "
+                "the wrong place: keys are the last axis, so a mask of keys "
+                "(B, Tk) becomes mask[:, None, None, :].",
+            )
+    return passed()
+
+
+@check("core/masks")
+def attention_mask_broadcast(s: Attention) -> Finding:
+    """The mask lands on another axis where two sizes are equal."""
+    if s.mask == "none":
+        return skipped("The function takes no mask.")
+    n = s.heads[0] if s.heads[0] > 1 else 4
+    errors = {}
+    for b, t in ((3, n + 2), (n, n + 2), (n + 2, n + 2), (n + 2, n), (n, n)):
+        q, k, _ = s.draw(b, t, t)
+        mask = s.random_mask(b, t, t)
+        errors[b, s.heads[0], t] = attempt(
+            lambda q=q, k=k, m=mask: far(
+                s.weights(q, k, m), s.expected(q, k, m)
+            )
+        )
+    wrong = {size: e for size, e in errors.items() if e > s.near}
+    if not wrong or min(errors.values()) > s.near:
+        return passed("right at all sizes" if not wrong else "", "")
+    size, error = next(iter(wrong.items()))
+    return failed(
+        "The mask is read along another axis for some sizes: right for "
+        + ", ".join(f"(B, H, T) = {x}" for x in errors if x not in wrong)
+        + ", wrong for "
+        + ", ".join(f"{x}" for x in wrong)
+        + ".",
+        f"weights off by {brief(error)} at (B, H, T) = {size}",
+        "0",
+        f"a mask {s.mask_shape} meets logits (B, H, Tq, Tk) by broadcasting, "
+        "which aligns the last axes: insert the missing axes by name, "
+        "mask[:, None] for (B, Tq, Tk), mask[:, None, None] for (B, Tk).",
+    )
+
+
+@check("core/empty-rows")
+def attention_masks_summed(s: Attention) -> Finding:
+    """Two finite masks were added: rows hidden by both look into the future."""
+    if s.causal is None or s.mask == "none":
+        return skipped("The function does not join a mask with a causal one.")
+    n = 6
+    q, k, _ = s.draw(t_q=n, t_k=n)
+    mask = s.keys_mask(q.shape[0], n, [0, 1])  # queries 0 and 1 see no key
+    try:
+        weights = s.weights(q, k, mask, causal=True)[:, :, :2]
+    except SubjectError:
+        return skipped("The function refuses a mask together with the flag.")
+    if weights.isnan().all() or far(weights, weights.mean(-1, True)) <= s.near:
+        return passed("the empty rows are all 0, all NaN or all equal", "")
+    future = float(weights.nan_to_num(0.0).max())
+    return failed(
+        "A query that the padding and the causal mask leave without keys "
+        "attends to some that one of them hides.",
+        f"weight {brief(future)} on a hidden key",
+        "0, or equal weights",
+        "two masks that hold a finite floor were added, so that cells hidden "
+        "twice lie lower than cells hidden once: join boolean masks with & and "
+        "fill once.",
+    )
+
+
+def policy(rows: Tensor) -> str:
+    """What the weights of queries without keys are."""
+    if rows.isnan().all():
+        return "nan"
+    if far(rows, torch.zeros(())) < 1e-6:
+        return "zeros"
+    even = far(rows, torch.full((), 1 / rows.shape[-1])) < 1e-3
+    return "mean" if even else "other"
+
+
+def emptied(s: Attention) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Queries, keys, a mask with empty rows, and which rows these are."""
+    q, k, _ = s.draw()
+    mask = s.random_mask(q.shape[0], q.shape[2], k.shape[2])
+    mask = mask.clone()
+    if mask.shape[2] > 1:
+        mask[:, :, 1] = False
+    elif mask.shape[0] > 1:
+        mask[1] = False
+    else:
+        raise UnsuitableError("such a mask cannot leave a query without keys")
+    empty = ~s.visible(*mask_sizes(q, k), mask, causal=False).any(-1)
+    return q, k, mask, empty.expand(q.shape[:3])
+
+
+@check("core/empty-rows")
+def attention_empty_rows(s: Attention) -> Finding:
+    """What a query without keys gives, and whether others suffer."""
+    q, k, mask, empty = emptied(s)
+    weights = s.weights(q, k, mask)
+    got = policy(weights[empty])
+    error = far(weights[~empty], s.expected(q, k, mask)[~empty])
+    if not weights[~empty].isfinite().all():
+        return failed(
+            "One query without keys spoils the rows of other queries.",
+            "NaN in rows that see a key",
+            "no NaN",
+            "NaN is mixed across rows, for example by a maximum or a sum over "
+            "the whole tensor: take them along the last axis.",
+        )
+    measured = {"other": "weights that are neither 0, NaN nor equal"}.get(
+        got, got
+    )
+    wanted = s.empty or "zeros"
+    if got == wanted:
+        return passed(measured, wanted)
+    verdict = failed if s.empty or got == "other" else hazard
+    if error > s.near and got == "other":
+        return (
+            passed()
+        )  # the mask as a whole is wrong, and other checks say how
+    causes = {
+        "nan": "a softmax over nothing but -inf is 0 / 0: fill with -inf, take "
+        "the softmax, and put 0 into rows without keys; for finite gradients, "
+        "give those rows finite logits before the softmax.",
+        "mean": "a finite floor makes all logits of the row equal, so that it "
+        "averages values that it should not see: multiply the weights by "
+        "mask.any(-1, keepdim=True).",
+    }
+    return verdict(
+        "A query that may attend to no key gives "
+        + {
+            "nan": "NaN",
+            "mean": "the mean of all values",
+            "zeros": "zeros",
+        }.get(got, "a mixture of values that it should not see")
+        + ".",
+        measured,
+        wanted,
+        causes.get(got, "the mask is not what decides these rows."),
+    )
+
+
+@check("core/empty-rows")
+def attention_empty_rows_backward(s: Attention) -> Finding:
+    """Gradients with an empty row, also when the loss leaves it out."""
+    q, k, mask, empty = emptied(s)
+    v = s.draw()[2]
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    output = s.call(*inputs, mask)
+    if not output.requires_grad:
+        return skipped("The output has no gradient.")
+    forward = bool(output.isnan().any())
+    kept = output.masked_select(~empty[..., None].expand_as(output))
+    grads = torch.autograd.grad(kept.sum(), inputs, allow_unused=True)
+    names = [
+        name
+        for name, g in zip("qkv", grads, strict=True)
+        if g is not None and not g.isfinite().all()
+    ]
+    if not names:
+        return passed("finite gradients when the loss leaves the row out", "")
+    verdict = hazard if forward and s.empty in (None, "nan") else failed
+    return verdict(
+        "With one query without keys, gradients are NaN even though the loss "
+        "leaves that query out.",
+        f"NaN in the gradient of {', '.join(names)}",
+        "finite gradients",
+        (
+            "the row is NaN, and 0 · NaN in the backward pass is NaN: "
+            if forward
+            else "NaN is replaced after the softmax (nan_to_num, torch.where), "
+            "which mends the output only: "
+        )
+        + "give empty rows finite logits before the softmax, and zero weights "
+        "after it.",
+    )
+
+
+@check("core/masks")
+def attention_nan_spreads(s: Attention) -> Finding:
+    """What lies in hidden keys and values reaches the output."""
+    q, k, v = s.draw()
+    mask = s.keys_mask(q.shape[0], k.shape[2], [k.shape[2] - 2])
+    clean = s.call(q, k, v, mask)
+    if not clean.isfinite().all():
+        return failed(
+            "NaN appears although every query sees a key and all inputs are "
+            "finite.",
+            f"{int((~clean.isfinite()).sum())} of {clean.numel()} outputs",
+            "0",
+            "a mask of 0 and 1 is multiplied by -inf (0 · inf is NaN), or "
+            "infinities are subtracted: use masked_fill or torch.where.",
+        )
+    k_bad, v_bad = k.clone(), v.clone()
+    k_bad[:, :, -2], v_bad[:, :, -2] = -k[:, :, -2], -v[:, :, -2]
+    if far(s.call(q, k_bad, v_bad, mask), clean) > s.near:
+        return skipped("Ordinary hidden keys change the output, too.")
+    results = {}
+    for name, value in (("1e4", 1e4), ("NaN", math.nan)):
+        k_bad, v_bad = k.clone(), v.clone()
+        k_bad[:, :, -2], v_bad[:, :, -2] = value, value
+        results[name] = far(s.call(q, k_bad, v_bad, mask), clean)
+    if s.near < results["1e4"]:
+        return failed(
+            "What lies in a hidden key and its value changes the output.",
+            f"outputs change by {brief(results['1e4'])}",
+            "0",
+            "the mask is not what decides the weight of that key: see the "
+            "checks of the mask.",
+        )
+    if results["NaN"] <= s.near:
+        return passed("NaN in a hidden key and value changes nothing", "")
+    verdict = failed if s.hidden_nan else hazard
+    return verdict(
+        "NaN in a hidden key or value reaches the output.",
+        "NaN",
+        "no change",
+        "the weight is 0, but 0 · NaN is NaN (in PyTorch's function, too): "
+        "clear padded and unwritten keys and values, "
+        "v.masked_fill(~tokens, 0), before they are multiplied.",
+    )
+
+
+@check("core/masks")
+def attention_causal_leak(s: Attention) -> Finding:
+    """Queries see keys that come after them."""
+    if s.causal is None:
+        return skipped("The function does not mask the future by itself.")
+    q, k, v = s.draw(t_q=6, t_k=6)
+    weights = s.weights(q, k, causal=True)
+    reach = torch.ones(6, 6, dtype=torch.bool).tril()
+    leak = share(weights, reach)
+    past = (weights.masked_fill(~reach, 0.0)[..., 1:, :].sum(-1)).min()
+    own = float(weights.diagonal(dim1=-2, dim2=-1)[..., 0].min())
+    if leak > 1e-6:
+        return failed(
+            "Queries see the future.",
+            f"weight {brief(leak)} on a key after the query",
+            "0",
+            "the causal mask is missing on this path, transposed (triu for "
+            "tril), shifted by one diagonal, or applied after the softmax.",
+        )
+    if own < 1e-6 or float(past) < 1e-6:
+        return failed(
+            "A query does not see its own key.",
+            f"weight {brief(own)} of the first query on its own key",
+            "more than 0",
+            "the diagonal is hidden, too: tril() keeps it, tril(-1) does not.",
+        )
+    k[:, :, 3:], v[:, :, 3:] = k[:, :, 3:] + 5, v[:, :, 3:] - 5
+    changed = s.weights(q, k, causal=True)[:, :, :3]
+    change = far(weights[:, :, :3], changed)
+    if change > 1e-6:
+        return failed(
+            "The past changes when the future does, though future keys have no "
+            "weight.",
+            f"weights change by {brief(change)}",
+            "0",
+            "the causal mask is applied after the softmax.",
+        )
+    return passed("no weight on the future", "")
+
+
+@check("core/conventions")
+def attention_causal_alignment(s: Attention) -> Finding:
+    """Which keys the queries of a chunk see, where Tq and Tk differ."""
+    if s.causal is None:
+        return skipped("The function does not mask the future by itself.")
+    if s.same_lengths:
+        return skipped("The function takes as many keys as queries.")
+    for t_q, t_k in ((1, 5), (3, 7)):
+        q, k, _ = s.draw(t_q=t_q, t_k=t_k)
+        try:
+            weights = s.weights(q, k, causal=True)
+        except SubjectError:
+            return passed("refuses Tq != Tk", "")
+        error = far(weights, s.expected(q, k, causal=True))
+        seen = (weights > 1e-9).sum(-1)[0, 0].tolist()
+        if error > s.near:
+            other = "top-left" if s.alignment != "top-left" else "bottom-right"
+            flipped = dataclasses.replace(s, alignment=other)
+            matches = (
+                far(weights, flipped.expected(q, k, causal=True)) <= s.near
+            )
+            wanted = s.visible(t_q, t_k, None, True)[0, 0].sum(-1).tolist()
+            return failed(
+                f"With Tq = {t_q} queries and Tk = {t_k} keys the causal mask "
+                + (
+                    f"is aligned at the {other}."
+                    if matches
+                    else "fits neither alignment."
+                ),
+                f"keys seen by each query {seen}",
+                f"{wanted} ({s.alignment or 'bottom-right'})",
+                "tril() of a (Tq, Tk) matrix aligns at the top left, where the "
+                "first query sees the first key only; behind a cache use "
+                "tril(Tk - Tq).",
+            )
+    if s.alignment == "top-left" and "alignment" in s.detected:
+        return hazard(
+            "With fewer queries than keys the causal mask starts at the first "
+            "key: one query behind a cache sees one key.",
+            "query i sees the keys 0 to i",
+            "the last query sees the last key",
+            "the alignment is that of PyTorch's is_causal: with a cache pass a "
+            "mask, tril(Tk - Tq), or no flag for a single query.",
+        )
+    return passed(str(s.alignment), "")
+
+
+@check("core/conventions")
+def attention_causal_and_mask(s: Attention) -> Finding:
+    """The flag and a mask are given together."""
+    if s.causal is None or s.mask == "none":
+        return skipped("The function does not join a mask with a causal one.")
+    q, k, _ = s.draw(t_q=6, t_k=6)
+    mask = s.random_mask(q.shape[0], 6, 6)
+    try:
+        weights = s.weights(q, k, mask, causal=True)
+    except SubjectError:
+        return passed("refuses both", "")
+    error = far(weights, s.expected(q, k, mask, causal=True))
+    if error <= s.near:
+        return passed(f"weights off by {brief(error)}", "0")
+    if far(weights, s.expected(q, k, causal=True)) <= s.near:
+        what = "the mask is ignored"
+    elif (
+        far(weights, dataclasses.replace(s, causal=None).expected(q, k, mask))
+        <= s.near
+    ):
+        what = "the flag is ignored"
+    else:
+        return passed("both are used", "")
+    return failed(
+        f"With a causal flag and a mask, {what}.",
+        f"weights off by {brief(error)}",
+        "0",
+        "one of the two replaces the other: join them, mask & causal, or "
+        "refuse the call.",
+    )
+
+
+@check("core/scaling")
+def attention_scale(s: Attention) -> Finding:
+    """Factor between q·k and the logits."""
+    factors = {}
+    for d in (16, 36):
+        try:
+            q, k, _ = s.draw(d=d)
+            weights = s.weights(q * 0.2, k * 0.2)
+        except SubjectError:
+            continue
+        raw = (q * 0.2).double() @ (k * 0.2).double().repeat_interleave(
+            q.shape[1] // k.shape[1], 1
+        ).mT
+        bias = (
+            s.bias(q.shape[2], k.shape[2]).double()
+            if s.bias
+            else torch.zeros(())
+        )
+        allowed = s.visible(*mask_sizes(q, k), None, False).expand_as(raw)
+        x, y = raw, weights.log() - bias
+        rows = []
+        for r in range(x[..., 0].numel()):
+            keep = allowed.flatten(0, 2)[r]
+            a, b = x.flatten(0, 2)[r][keep], y.flatten(0, 2)[r][keep]
+            if len(a) > 2:
+                rows.append(torch.stack([a - a.mean(), b - b.mean()]))
+        xy = torch.cat(rows, 1)
+        slope = float((xy[0] * xy[1]).sum() / (xy[0] ** 2).sum())
+        residual = float((xy[1] - slope * xy[0]).abs().max())
+        if (
+            not math.isfinite(slope)
+            or residual > 0.1 * float(xy[1].abs().max()) + 1e-2
+        ):
+            return skipped("The weights are no softmax of a multiple of q·k.")
+        factors[d] = slope, s.scale or 1 / math.sqrt(d), k.shape[2], q.shape[2]
+    off = {d: x for d, x in factors.items() if abs(x[0] / x[1] - 1) > 0.02}
+    measured = ", ".join(
+        f"{brief(x[0])} at d = {d}" for d, x in factors.items()
+    )
+    expected = ", ".join(brief(x[1]) for x in factors.values())
+    if not off:
+        return passed(measured, expected)
+    d, (slope, _, t_k, t_q) = next(iter(off.items()))
+    h = s.heads[0]
+    laws = {
+        "1, so the scale is missing: multiply q·k by 1 / sqrt(d)": 1.0,
+        "1 / d: the scale is applied twice, for example by the code and "
+        "by a function that scales itself (pass scale=1.0 there)": 1 / d,
+        "sqrt(d): the scale is inverted, divide by sqrt(d)": math.sqrt(d),
+        "1 / sqrt(H · d): the model width stands for the head width, "
+        "use q.shape[-1] after the split": 1 / math.sqrt(h * d),
+        "1 / sqrt(Tk): the number of keys stands for the width, "
+        "use q.shape[-1]": 1 / math.sqrt(t_k),
+        "1 / sqrt(Tq): the number of queries stands for the width, "
+        "use q.shape[-1]": 1 / math.sqrt(t_q),
+        "1 / sqrt(H): the number of heads stands for the width": 1
+        / math.sqrt(h),
+        "d: q·k is multiplied by d": float(d),
+        "1 / d ** (1/4): only one of q and k got its share, or the root was "
+        "taken twice": d**-0.25,
+        "1 / d ** (3/2)": d**-1.5,
+        "-1 / sqrt(d): the sign is wrong": -(d**-0.5),
+    }
+    near = [law for law, value in laws.items() if abs(slope / value - 1) < 0.02]
+    return failed(
+        "The logits are q·k times a wrong factor.",
+        measured,
+        f"{expected} ({'the setting' if s.scale else '1 / sqrt(d)'})",
+        f"the factor is {near[0]}."
+        if near
+        else "a constant stands for the "
+        "scale; if it is meant, say so with the setting scale.",
+    )
+
+
+@check("core/scaling")
+def attention_bias_scaled(s: Attention) -> Finding:
+    """The scale is also applied to a bias."""
+    if s.bias_argument is None and s.mask != "additive":
+        return skipped("No argument takes a bias (setting bias_argument).")
+    q, k, _ = s.draw()
+    g = generator(s, 5)
+    h = s.heads[0] if "H" in (s.mask_shape or "H") else 1
+    sizes = (q.shape[0], h, q.shape[2], k.shape[2])
+    bias = torch.randn(1, h, *sizes[2:], generator=g, dtype=torch.float64)
+    more: dict[str, Any] = {}
+    if s.bias_argument:
+        more[s.bias_argument] = bias.to(q.dtype).expand(sizes)
+        got = s.weights(q, k, **more)
+    else:
+        shape = s.mask_shape or MASK_SHAPES[0]
+        if "Tq" not in shape:
+            return skipped("The mask takes no bias of each query and key.")
+        given = in_shape(bias, shape, sizes).to(q.dtype)
+        name = argument(s.fn, "mask")
+        t = dataclasses.replace(
+            s, mask="none", options={**s.options, name: given}
+        )
+        if name is None:
+            fn = s.fn
+            t = dataclasses.replace(
+                s, mask="none", fn=lambda *a, **kw: fn(*a, given, **kw)
+            )
+        got = t.weights(q, k)
+
+    def weights(factor: float, inner: float = 1.0) -> Tensor:
+        allowed = s.visible(*mask_sizes(q, k), None, causal=False)
+        logits = s.logits(q, k) * inner + factor * bias
+        return logits.masked_fill(~allowed, -math.inf).softmax(-1)
+
+    if s.soft_cap or s.sink is not None:
+        return skipped("With a cap or a sink the bias is not tried.")
+    scale = s.scale or 1 / math.sqrt(q.shape[-1])
+    error = far(got, weights(1.0))
+    if error <= s.near:
+        return passed(f"weights off by {brief(error)}", "0")
+    if far(got, weights(scale)) <= s.near:
+        return failed(
+            "The bias is scaled, too.",
+            f"the bias counts {brief(scale)} times",
+            "once",
+            "the scale is applied to the sum of q·k and the bias: scale q·k "
+            "first, (q·k) · scale + bias.",
+        )
+    if far(got, weights(-1.0)) <= s.near:
+        return failed(
+            "The bias has the wrong sign.",
+            "the bias counts -1 times",
+            "once",
+            "it is subtracted from the logits: add it.",
+        )
+    if far(got, weights(0.0)) <= s.near:
+        return failed(
+            "The bias is ignored.",
+            "the bias counts 0 times",
+            "once",
+            "a float mask is compared with 0 instead of added.",
+        )
+    return skipped("The weights are wrong without a bias, too.")
+
+
+@check("core/softmax")
+def attention_half_overflow(s: Attention) -> Finding:
+    """In float16 q·k overflows before it is scaled down."""
+    t = dataclasses.replace(s, dtype=torch.float16)
+    q, k, _ = t.draw(d=64)
+    try:
+        t.weights(q, k)
+    except SubjectError:
+        return skipped("The function does not take float16.")
+    # q·k = 102400 is above 65504, and 12800 after the scale is not.
+    q, k = torch.full_like(q, 40.0), torch.full_like(k, 40.0)
+    k[:, :, 1:] *= 0.5
+    expected = t.expected(q, k)
+    if s.scale or s.soft_cap or s.bias:
+        return skipped("With another scale, a cap or a bias this is not tried.")
+    weights = t.weights(q, k)
+    error = far(weights, expected)
+    if error <= 0.01:
+        return passed(f"weights off by {brief(error)} at q·k = 102400", "0")
+    verdict = failed if torch.float16 in (s.dtype, *s.dtypes) else hazard
+    return verdict(
+        "In float16 the logits overflow before they are scaled.",
+        "NaN" if not weights.isfinite().all() else f"off by {brief(error)}",
+        "finite weights at q·k = 102400, which is 12800 after the scale",
+        "q·k is divided after the product: scale q first, (q · scale) @ k, or "
+        "take the product in float32.",
+    )
+
+
+@check("core/softmax")
+def attention_overflow(s: Attention) -> Finding:
+    """Logits that are finite, and large or low, give no weights."""
+    for sign in (1.0, -1.0):
+        q, k, _ = s.draw()
+        c = math.sqrt(1e5 if sign < 0 else 2e3)
+        q, k = torch.full_like(q, c), torch.full_like(k, sign * c)
+        k[:, :, 0] *= 0.9 if sign < 0 else 1.1
+        weights, expected = s.weights(q, k), s.expected(q, k)
+        error = far(weights, expected)
+        if error <= max(s.near, 1e-3):
+            continue
+        level = brief(float(s.logits(q, k).abs().max()) * sign)
+        if weights.isfinite().all() and float(weights.sum()) > 0.5:
+            continue
+        return failed(
+            f"Finite logits of about {level} give no weights.",
+            "NaN" if weights.isnan().any() else "weights of 0",
+            "weights that sum to 1",
+            "exp is taken without subtracting the largest logit of the row; "
+            "or a running maximum starts at a finite number that these logits "
+            "do not reach: start it at -inf.",
+        )
+    return passed("right at logits of about 8000 and -400000", "")
+
+
+@check("core/lookup")
+def attention_softmax_axis(s: Attention) -> Finding:
+    """Weights sum to 1 along another axis than the keys."""
+    q, k, _ = s.draw(3)
+    weights, expected = s.weights(q, k), s.expected(q, k)
+    sums = weights.sum(-1)
+    error = far(sums, expected.sum(-1))
+    measured = f"sums over the keys from {brief(float(sums.min()))} to "
+    measured += brief(float(sums.max()))
+    if error <= max(s.near, 1e-4):
+        return passed(measured, "1")
+    axes = {"the queries": 2, "the heads": 1, "the examples": 0}
+    for name, axis in axes.items():
+        if far(weights.sum(axis), torch.ones(())) < 1e-4:
+            return failed(
+                f"The weights sum to 1 over {name}, not over the keys.",
+                measured,
+                "1",
+                "the softmax runs over the wrong axis: softmax(dim=-1) of "
+                "logits (B, H, Tq, Tk). nn.Softmax() without dim, and dim=1, "
+                "are the usual slips.",
+            )
+    total = weights.flatten(1).sum(-1)
+    return failed(
+        "The weights of a query do not sum to 1.",
+        measured,
+        f"{brief(float(expected.sum(-1).min()))} to "
+        f"{brief(float(expected.sum(-1).max()))}",
+        "the softmax runs over several axes at once, the scale is applied "
+        "after it, the weights are changed after it, or it is missing."
+        + (
+            " (Each example sums to 1.)"
+            if far(total, torch.ones(())) < 1e-4
+            else ""
+        ),
+    )
+
+
+@check("core/multi-head")
+def attention_batch_leak(s: Attention) -> Finding:
+    """Examples and heads see each other."""
+    q, k, v = s.draw(3, 4, 4)
+    before = s.call(q, k, v)
+    for name, axis in (("example", 0), ("head", 1)):
+        if name == "head" and s.heads[1] == 1:
+            continue
+        changed = [x.clone() for x in (q, k, v)]
+        for x in changed:
+            x.select(axis, 0).mul_(-1.5)
+        after = s.call(*changed)
+        first = s.heads[0] // s.heads[1] if axis else 1
+        change = far(
+            before.narrow(axis, first, before.shape[axis] - first),
+            after.narrow(axis, first, before.shape[axis] - first),
+        )
+        # Tiled heads are another mistake; whole examples never mix.
+        if change > s.near and not (axis and s.heads[1] < s.heads[0]):
+            return failed(
+                f"One {name} changes the outputs of another.",
+                f"outputs change by {brief(change)}",
+                "0",
+                f"the layout is not {s.layout}, or a view mixes axes: "
+                "transpose before you reshape.",
+            )
+    return passed("examples and heads are independent", "")
+
+
+@check("core/head-layout")
+def attention_batch_time_exchanged(s: Attention) -> Finding:
+    """Attention runs over the examples of the batch."""
+    q, k, v = s.draw(3, 4, 4)
+    before = s.call(q, k, v)
+    k, v = k.clone(), v.clone()
+    k[0], v[0] = k[0] * -2, v[0] * -2
+    others = far(before[1:], s.call(q, k, v)[1:])
+    k[1:], v[1:] = k[1:] * 1, v[1:] * 1
+    q2, k2, v2 = s.draw(3, 4, 4)
+    k2[:, :, 0], v2[:, :, 0] = k2[:, :, 0] * -2, v2[:, :, 0] * -2
+    own = far(before[:, :, 1:], s.call(q2, k2, v2)[:, :, 1:])
+    if others <= s.near or own > s.near:
+        return passed("examples do not mix", "")
+    return failed(
+        "Attention runs over the examples of the batch instead of the tokens.",
+        f"outputs change by {brief(others)} with another example, by "
+        f"{brief(own)} with another token",
+        "0 and more than 0",
+        "batch and time are exchanged: the code wants (T, B, ...), or "
+        "transposes where it should not.",
+    )
+
+
+@check("core/multi-head")
+def attention_grouped_heads(s: Attention) -> Finding:
+    """Which query heads use which key and value head."""
+    h, h_kv = s.heads
+    if h == h_kv:
+        return skipped("As many key heads as query heads (setting n_kv_heads).")
+    q, k, v = s.draw()
+    before = s.call(q, k, v)
+    used = torch.zeros(h, h_kv, dtype=torch.bool)
+    for g in range(h_kv):
+        k2, v2 = k.clone(), v.clone()
+        k2[:, g], v2[:, g] = k2[:, g] * -2, v2[:, g] * -2
+        change = (before - s.call(q, k2, v2)).abs().amax((0, 2, 3))
+        used[:, g] = change > s.near
+    right = torch.eye(h_kv, dtype=torch.bool).repeat_interleave(h // h_kv, 0)
+    table = [row.nonzero().flatten().tolist() for row in used]
+    if torch.equal(used, right):
+        weights = s.weights(q, k)
+        if far(weights, s.expected(q, k)) <= s.near:
+            return passed(f"key heads of the query heads {table}", "")
+        if s.mask != "none" or h_kv != 1:
+            return passed(f"key heads of the query heads {table}", "")
+    tiled = torch.eye(h_kv, dtype=torch.bool).repeat(h // h_kv, 1)
+    cause = (
+        "the heads are tiled, [0, 1, 0, 1], by repeat() or expand() in the "
+        "wrong order: query head h uses key head h // (H / Hkv), which is "
+        "repeat_interleave(H // Hkv, dim=1)."
+        if torch.equal(used, tiled)
+        else "the repetition runs over another axis than the heads, or mixes "
+        "them: repeat_interleave(H // Hkv, dim=1) on (B, Hkv, T, d)."
+    )
+    return failed(
+        "Query heads use the wrong key and value heads.",
+        f"{table}",
+        f"{[row.nonzero().flatten().tolist() for row in right]}",
+        cause,
+    )
+
+
+@check("core/dropout")
+def attention_dropout_in_evaluation(s: Attention) -> Finding:
+    """Two calls with the same inputs differ."""
+    q, k, v = s.draw()
+    first, second = s.call(q, k, v), s.call(q, k, v)
+    change = far(first, second)
+    if change <= 1e-9:
+        return passed("two calls agree", "")
+    return failed(
+        "Two calls with the same inputs and no dropout asked for differ.",
+        f"outputs differ by {brief(change)}",
+        "0",
+        "dropout is always on: F.dropout drops unless training=False, and "
+        "PyTorch's attention function drops whenever dropout_p > 0: pass "
+        "p if self.training else 0.0. Or the code keeps a state.",
+    )
+
+
+@check("core/dropout")
+def attention_dropout_rescaled(s: Attention) -> Finding:
+    """Weights that are kept are divided by the share that is kept."""
+    if s.dropout is None:
+        return skipped("No argument sets the dropout (setting dropout).")
+    q, k, _ = s.draw(8)
+    weights, p = s.expected(q, k), 0.5
+    total = torch.zeros_like(weights)
+    for _ in range(16):
+        total += s.weights(q, k, **{s.dropout: p})
+    got = float((total / 16).sum() / weights.sum())
+    n = 16 * float(weights.sum()) ** 2 / float((weights**2).sum())
+    error = math.sqrt(p / (1 - p) / n)
+    measured = f"mean of the weights {brief(got)} of those without dropout"
+    if s.options.get("training") is False or abs(got - 1) < 6 * error + 1e-3:
+        return passed(measured, "1")
+    return failed(
+        "Dropout changes the mean of the weights.",
+        measured,
+        f"1, give or take {brief(error)} (standard error)",
+        "what is kept must be divided by 1 - p, after the softmax and without "
+        "normalising again: F.dropout does so.",
+    )
+
+
+@check("practice/bugs-numbers")
+def attention_soft_cap_after_mask(s: Attention) -> Finding:
+    """The cap lifts hidden keys from -inf to -cap."""
+    if s.soft_cap is None:
+        return skipped("No soft cap (setting soft_cap).")
+    for causal in (False, True):
+        try:
+            q, k, mask = asked(s)
+            if causal:
+                q, k, _ = s.draw(t_q=6, t_k=6)
+                weights = s.weights(q, k, causal=True)
+                allowed = s.visible(6, 6, None, causal=True)
+            else:
+                weights = s.weights(q, k, mask)
+                allowed = s.visible(*mask_sizes(q, k), mask, causal=False)
+        except UnsuitableError:
+            continue
+        weight = share(weights, allowed)
+        if weight > 1e-9:
+            return failed(
+                "Hidden keys keep the weight of the lowest capped logit.",
+                f"weight {brief(weight)}",
+                "0",
+                "tanh turns -inf into -1, so the cap must come before the "
+                "mask: scale, cap, mask, softmax.",
+            )
+    return passed("hidden keys have no weight", "")
+
+
+@check("practice/bugs-numbers")
+def attention_sink_counted_twice(s: Attention) -> Finding:
+    """How often the sink counts in the denominator."""
+    if s.sink is None:
+        return skipped("No sink (setting sink).")
+    sink = torch.as_tensor(s.sink, dtype=torch.float64).reshape(-1, 1)
+    counts = {}
+    for n in (1, 3, 16, 40):
+        q, k, v = s.draw(t_q=n if s.same_lengths else 4, t_k=n, d=40)
+        v = torch.ones_like(v)
+        sums = s.call(q, k, v)[..., 0].double()
+        allowed = s.visible(q.shape[2], n, None, causal=False)
+        logits = s.logits(q, k).masked_fill(~allowed, -math.inf)
+        odds = (1 - sums) / sums * logits.logsumexp(-1).exp() / sink.exp()
+        counts[n] = float(odds.mean())
+    measured = ", ".join(
+        f"{brief(c)} times with Tk = {n}" for n, c in counts.items()
+    )
+    if all(abs(c - 1) < 0.01 for c in counts.values()):
+        return passed(measured, "once")
+    return failed(
+        "The sink does not count exactly once.",
+        measured,
+        "once",
+        "with blocks or splits of the keys, exp(sink) belongs into the "
+        "denominator once, after they are merged; and the weights are not "
+        "normalised again after the sink is dropped.",
+    )
+
+
+@check("practice/bugs-numbers")
+def attention_empty_first_block(s: Attention) -> Finding:
+    """A softmax by blocks whose first block is hidden."""
+    if s.mask == "none":
+        return skipped("The function takes no mask.")
+    worst = 0.0
+    for n, hidden in ((12, 4), (40, 32), (200, 136)):
+        q, k, _ = s.draw(b=1, t_q=n if s.same_lengths else 3, t_k=n, d=n)
+        mask = s.keys_mask(1, n, range(hidden))
+        allowed = s.visible(q.shape[2], n, mask, causal=False)
+        alive = allowed.any(-1)[0, 0].expand(q.shape[2])
+        weights = s.weights(q, k, mask)[:, :, alive]
+        error = far(weights, s.expected(q, k, mask)[:, :, alive])
+        short = attempt(lambda: plain_mask_error(s))
+        if not weights.isfinite().all() or (error > s.near >= short):
+            return failed(
+                f"With the first {hidden} of {n} keys hidden the weights are "
+                "wrong, though fewer hidden keys do no harm.",
+                "NaN" if weights.isnan().any() else f"off by {brief(error)}",
+                "0",
+                "in a softmax by blocks the running maximum is still -inf "
+                "after an empty block, and exp(-inf - -inf) is NaN: use 0 for a "
+                "maximum of -inf in the exponent.",
+            )
+        worst = max(worst, error)
+    return passed(f"weights off by {brief(worst)}", "0")
+
+
+def plain_mask_error(s: Attention) -> float:
+    """Error of the weights with one key hidden."""
+    q, k, _ = s.draw()
+    mask = s.keys_mask(q.shape[0], k.shape[2], [k.shape[2] - 2])
+    return far(s.weights(q, k, mask), s.expected(q, k, mask))
+
+
+@check("practice/bugs-positions")
+def attention_documents_leak(s: Attention) -> Finding:
+    """Packed documents see each other."""
+    if s.documents is None:
+        return skipped("No argument takes document ids (setting documents).")
+    q, k, v = s.draw(t_q=6, t_k=6)
+    ids = torch.tensor([0, 0, 0, 1, 1, 1]).expand(q.shape[0], -1)
+    causal = s.causal is not None
+    before = s.call(q, k, v, causal=causal, **{s.documents: ids})
+    k2, v2 = k.clone(), v.clone()
+    k2[:, :, :3], v2[:, :, :3] = k2[:, :, :3] * -2, v2[:, :, :3] * -2
+    after = s.call(q, k2, v2, causal=causal, **{s.documents: ids})
+    change = far(before[:, :, 3:], after[:, :, 3:])
+    if change <= s.near:
+        return passed("the second document does not see the first", "")
+    return failed(
+        "The second document sees the first.",
+        f"its outputs change by {brief(change)} with the first document",
+        "0",
+        "the mask is causal only; resetting the positions does not separate "
+        "documents: join it with ids[:, :, None] == ids[:, None, :].",
+    )
+
+
+@check("core/masks")
+def attention_window_length(s: Attention) -> Finding:
+    """How many keys a sliding window holds."""
+    if s.window is None:
+        return skipped("No window (setting window).")
+    n = s.window + 4
+    q, k, _ = s.draw(t_q=n, t_k=n, d=max(16, n))
+    weights = s.weights(q, k, causal=True)
+    seen = (weights > 1e-12).sum(-1)[0, 0].tolist()
+    wanted = s.visible(n, n, None, causal=True)[0, 0].sum(-1).tolist()
+    if seen == wanted:
+        return passed(f"keys seen by each query {seen}", f"{wanted}")
+    return failed(
+        f"The window holds {seen[-1]} keys.",
+        f"keys seen by each query {seen}",
+        f"{wanted}, {s.window} at most",
+        "the window counts the query's own key: i - j < W with j <= i. "
+        "i - j <= W keeps one more, and so does triu(-W).",
+    )
+
+
+@check("core/order")
+def attention_key_order(s: Attention) -> Finding:
+    """The output depends on the order of the keys."""
+    if s.causal == "always" or s.bias:
+        return skipped("With a causal mask or a bias the order matters.")
+    q, k, v = s.draw()
+    order = torch.randperm(k.shape[2], generator=generator(s, 9))
+    change = far(s.call(q, k, v), s.call(q, k[:, :, order], v[:, :, order]))
+    if change <= s.near:
+        return passed(f"outputs change by {brief(change)}", "0")
+    return failed(
+        "The output changes when keys and values are shuffled together.",
+        f"outputs change by {brief(change)}",
+        "0",
+        "a view exchanges axes where a transpose is meant, keys are dropped or "
+        "counted twice, or there is a position in the code that the settings "
+        "do not name (causal, bias, window).",
+    )
+
+
+@check("core/lookup")
+def attention_value_mixed(s: Attention) -> Finding:
+    """The output is not the weights times the values."""
+    q, k, v = s.draw()
+    weights = s.weights(q, k)
+    v2 = v.repeat_interleave(q.shape[1] // v.shape[1], 1).double()
+    error = far(s.call(q, k, v), weights @ v2)
+    if error <= s.near * 10:
+        return passed(f"outputs off by {brief(error)}", "0")
+    return failed(
+        "The output is not the weights times the values.",
+        f"off by {brief(error)} from the weights that unit vectors show",
+        "0",
+        "values are reshaped, normalised or transposed on the way, or the "
+        "output is (heads and tokens merged in the wrong order).",
+    )
+
+
+@check("core/scaling")
+def attention_gradients(s: Attention) -> Finding:
+    """Gradients of q, k and v against those of the specification."""
+    q, k, v = s.draw()
+    mask = None
+    if s.mask != "none":
+        mask = s.random_mask(q.shape[0], q.shape[2], k.shape[2])
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    output = s.call(*inputs, mask)
+    if not output.requires_grad:
+        return failed(
+            "The output has no gradient.",
+            "requires_grad is False",
+            "True",
+            "the code runs under no_grad, detaches, or leaves PyTorch.",
+        )
+    g = torch.randn(
+        output.shape, generator=generator(s, 3), dtype=torch.float64
+    )
+    got = torch.autograd.grad(
+        output, inputs, g.to(output.dtype), allow_unused=True
+    )
+    exact = [x.double().requires_grad_() for x in (q, k, v)]
+    v2 = exact[2].repeat_interleave(q.shape[1] // v.shape[1], 1)
+    reference = s.expected(exact[0], exact[1], mask) @ v2
+    wanted = torch.autograd.grad(reference, exact, g)
+    if far(output.detach(), reference.detach()) > 10 * s.near:
+        return skipped("The output itself is wrong.")
+    errors = {
+        name: far(a if a is not None else torch.zeros(()), b)
+        for name, a, b in zip("qkv", got, wanted, strict=True)
+    }
+    wrong = {name: e for name, e in errors.items() if e > 20 * s.near}
+    measured = ", ".join(f"{n} {brief(e)}" for n, e in errors.items())
+    if not wrong:
+        return passed(f"gradients off by: {measured}", "0")
+    return failed(
+        f"The output is right, the gradient of {', '.join(wrong)} is wrong.",
+        f"gradients off by: {measured}",
+        "0",
+        "a step is detached (no_grad, detach, .data, a clamp), or a backward "
+        "pass written by hand is wrong.",
+    )
+
+
+@check("core/attention")
+def attention_inputs_changed(s: Attention) -> Finding:
+    """The inputs are changed in place."""
+    q, k, v = s.draw()
+    mask = None
+    if s.mask != "none":
+        mask = s.random_mask(q.shape[0], q.shape[2], k.shape[2])
+    kept = [x.clone() for x in (q, k, v)]
+    s.call(q, k, v, mask)
+    changed = [
+        name
+        for name, a, b in zip("qkv", kept, (q, k, v), strict=True)
+        if not torch.equal(a, b)
+    ]
+    if not changed:
+        return passed("inputs are left as they are", "")
+    return failed(
+        f"The call changes {', '.join(changed)} in place.",
+        "inputs differ after the call",
+        "the same",
+        "an operation with _ at its end (mul_, div_) or *= works on the "
+        "caller's tensor.",
+    )
+
+
+@check("core/softmax")
+def attention_dtype_kept(s: Attention) -> Finding:
+    """The output has another dtype than the inputs."""
+    wrong = []
+    for dtype in dict.fromkeys([s.dtype, torch.float32, torch.bfloat16]):
+        t = dataclasses.replace(s, dtype=dtype)
+        try:
+            output = t.call(*t.draw())
+        except SubjectError:
+            continue
+        if output.dtype != dtype:
+            wrong.append(f"{dtype} gives {output.dtype}".replace("torch.", ""))
+    if not wrong:
+        return passed("the dtype of the inputs", "")
+    return hazard(
+        "The output has another dtype than the inputs.",
+        ", ".join(wrong),
+        "the dtype of the inputs",
+        "the softmax was taken in float32 and not cast back, or a constant is "
+        "float64: end with .to(q.dtype).",
+    )
+
+
+@check("core/head-layout")
+def attention_non_contiguous(s: Attention) -> Finding:
+    """Inputs that are views of other memory."""
+    q, k, v = s.draw()
+    before = s.call(q, k, v)
+    views = [
+        torch.stack([x, x + 1], -1)[..., 0]
+        if s.layout == LAYOUTS[1]
+        else x.transpose(-1, -2).contiguous().transpose(-1, -2)
+        for x in (q, k, v)
+    ]
+    t = dataclasses.replace(s, detected=s.detected)
+    try:
+        change = far(before, t.call(*views))
+    except SubjectError as error:
+        return hazard(
+            "Inputs that are not contiguous are refused.",
+            str(error),
+            "an output",
+            "view needs contiguous memory: reshape does not.",
+        )
+    if change <= s.near:
+        return passed(f"outputs change by {brief(change)}", "0")
+    return failed(
+        "The output depends on how the inputs lie in memory.",
+        f"outputs change by {brief(change)}",
+        "0",
+        "strides are ignored (as_strided, data_ptr, numpy views).",
+    )
+
+
+@check("core/lookup")
+def attention_reference(s: Attention) -> Finding:
+    """Outputs against the specification, at several sizes."""
+    for b, t_q, t_k in ((2, 5, 7), (1, 1, 6), (1, 1, 1), (3, 8, 8)):
+        if s.same_lengths and t_q != t_k:
+            continue
+        q, k, v = s.draw(b, t_q, t_k, salt=t_q)
+        v2 = v.repeat_interleave(q.shape[1] // v.shape[1], 1).double()
+        asks: list[tuple[str, Tensor | None, bool]] = [("no mask", None, False)]
+        if s.mask != "none" and t_k > 1:
+            mask = s.random_mask(b, t_q, t_k)
+            asks.append(("a mask", mask, False))
+        if s.causal and t_q == t_k:
+            asks.append(("the causal flag", None, True))
+        for name, mask, causal in asks:
+            output = s.call(q, k, v, mask, causal=causal)
+            weights = s.expected(q, k, mask, causal=causal)
+            error = far(output, weights @ v2)
+            if error > 10 * s.near:
+                return failed(
+                    f"The output is not softmax(scale · q·k) · v with {name}.",
+                    f"off by {brief(error)} at (B, H, Tq, Tk) = "
+                    f"{(b, q.shape[1], t_q, t_k)}",
+                    f"at most {brief(10 * s.near)}",
+                    "the other failures say what is wrong; if there is none, a "
+                    "setting is missing (scale, soft_cap, sink, bias, window).",
+                )
+    return passed("right at all sizes", "")
