@@ -29,17 +29,24 @@ Verdicts: *fail*, a mistake; *hazard*, what right code does, too, and which
 hurts who does not know it; *skip*, the check does not apply, with the reason.
 """
 
+import argparse
+import ast
+import copy
 import dataclasses
+import importlib
 import inspect
+import json
 import math
+import sys
 import unittest
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 # The largest error that rounding explains, relative to outputs of size 1, by
 # the dtype of the inputs. Code that takes its softmax in float32 is right.
@@ -2120,3 +2127,2210 @@ def attention_reference(s: Attention) -> Finding:
                     "setting is missing (scale, soft_cap, sink, bias, window).",
                 )
     return passed("right at all sizes", "")
+
+
+# --- Multi-head modules -------------------------------------------------------
+
+WIDTHS = (
+    "d_model", "embed_dim", "hidden_size", "n_embd", "embed_size", "dim",
+    "hidden_dim", "model_dim", "emb_dim", "d_in", "all_head_size",
+)  # fmt: skip
+HEADS = (
+    "n_heads", "num_heads", "n_head", "heads", "nhead", "num_attention_heads",
+    "nb_heads", "h", "H",
+)  # fmt: skip
+KV_HEADS = (
+    "n_kv_heads", "num_kv_heads", "n_kv_head", "num_key_value_heads",
+    "kv_heads", "n_local_kv_heads", "num_kv_groups",
+)  # fmt: skip
+MODULE_MASK_SHAPES = (
+    "(B, 1, Tq, Tk)",
+    "(B, H, Tq, Tk)",
+    "(B, Tq, Tk)",
+    "(Tq, Tk)",
+    "(B·H, Tq, Tk)",
+    "(B, 1, 1, Tk)",
+    "(B, Tk)",
+)
+MODES = ("training", "evaluation", "evaluation without gradients")
+
+
+def attribute(module: nn.Module, names: Sequence[str]) -> int | None:
+    """First of the attributes that is a whole number, of it or its parts."""
+    for part in module.modules():
+        config = getattr(part, "config", None)
+        for holder in (part, config):
+            for name in names:
+                value = getattr(holder, name, None)
+                if isinstance(value, int) and not isinstance(value, bool):
+                    return value
+    return None
+
+
+@dataclass(frozen=True)
+class MultiHead(Subject):
+    """A module with projections and heads, and how it is called.
+
+    Settings that are None are found out and reported, unless their line says
+    what None means.
+
+    Attributes
+    ----------
+    module : nn.Module
+        It is copied, and the copy is checked, in float64 where that works.
+    call : callable
+        ``call(module, x, memory, mask)`` returns the output; memory and mask
+        may be None. None: made from the names of the parameters of forward.
+    d_model, d_memory : int
+        Widths C of x and of the memory.
+    n_heads, n_kv_heads : int
+        Numbers of query heads, and of key and value heads.
+    batch_first : bool
+        Whether x is (B, T, C), and not (T, B, C).
+    mask : str
+        "attend", "hide", "additive", "ones" or "none", as for `Attention`.
+    mask_shape : str
+        One of MODULE_MASK_SHAPES.
+    mask_argument : str
+        Name of the parameter that takes the mask.
+    memory_mask : str
+        Name of a parameter that takes a mask of the memory, (B, Tk), where
+        ``mask_argument`` is one of the target. None: no such parameter.
+    padding : str
+        Name of a parameter that takes a mask of keys, (B, Tk), beside
+        ``mask_argument``. None: no such parameter.
+    causal, alignment, empty, window, documents, hidden_nan, dtypes, options
+        As for `Attention`.
+    memory : bool
+        Whether the module attends to a memory.
+    weights : callable
+        ``weights(module)`` returns a dict with "q", "k", "v" (each (H·d, C),
+        head after head) and "out" ((C, H·d)), and their biases "q_bias" and so
+        on; entries that are missing are none. None: looked for among the
+        parameters.
+    scale, soft_cap, sink, bias
+        As for `Attention`; they are looked at where the weights are known.
+    rotate : callable
+        Applied to queries and keys (B, H, T, d) after the split, for example
+        rotary positions. None: nothing.
+    positions : bool
+        Whether the module knows the order of its input beside the mask.
+    tolerance, seed
+        As for `Attention`.
+    """
+
+    kind: ClassVar[str] = "multi_head"
+    module: nn.Module
+    call: Callable[..., Any] | None = None
+    d_model: int | None = None
+    d_memory: int | None = None
+    n_heads: int | None = None
+    n_kv_heads: int | None = None
+    batch_first: bool | None = None
+    mask: str | None = None
+    mask_shape: str | None = None
+    mask_argument: str | None = None
+    memory_mask: str | None = None
+    padding: str | None = None
+    causal: str | None = None
+    alignment: str | None = None
+    empty: str | None = None
+    window: int | None = None
+    documents: str | None = None
+    hidden_nan: bool = False
+    dtypes: tuple[torch.dtype, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    memory: bool | None = None
+    weights: Callable[[nn.Module], Mapping[str, Tensor | None]] | None = None
+    scale: float | None = None
+    soft_cap: float | None = None
+    sink: float | Tensor | None = None
+    bias: Callable[[int, int], Tensor] | None = None
+    rotate: Callable[[Tensor], Tensor] | None = None
+    positions: bool = False
+    tolerance: float | None = None
+    seed: int = 0
+    dtype: torch.dtype | None = None
+    detected: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.module, nn.Module):
+            raise TypeError(
+                "module must be an nn.Module, got "
+                f"{type(self.module).__name__}: pass an instance, or use "
+                "check_attention for a function"
+            )
+        one_of("mask", self.mask, (*CONVENTIONS, "none"))
+        one_of("mask_shape", self.mask_shape, MODULE_MASK_SHAPES)
+        one_of("alignment", self.alignment, ("top-left", "bottom-right"))
+        one_of("empty", self.empty, POLICIES)
+
+    def name(self) -> str:
+        """Name of the class."""
+        return type(self.module).__name__
+
+    @property
+    def near(self) -> float:
+        """Largest error that rounding explains."""
+        return self.tolerance or TOLERANCE[self.dtype or torch.float64]
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads; 1 where it is not known."""
+        return self.n_heads or 1
+
+    @property
+    def zero(self) -> float:
+        """Largest influence that is none: rounding of another path."""
+        return 1e-9 if self.dtype == torch.float64 else 1e-2 * self.near
+
+    def draw(
+        self,
+        b: int = 2,
+        t: int = 5,
+        *,
+        memory: int | None = None,
+        salt: int = 0,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Random x (B, T, C), and a memory (B, Tk, Cm) of the length given."""
+        g = generator(self, salt)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=g, dtype=torch.float64).to(
+                self.dtype
+            )
+
+        x = normal(b, t, self.d_model or 1)
+        if memory is None:
+            return x, None
+        return x, normal(b, memory, self.d_memory or self.d_model or 1)
+
+    def can(self, axis: str) -> bool:
+        """Whether the mask has this axis: "B", "H", "Tq" or "Tk"."""
+        if self.mask == "none":
+            return False
+        shape = (self.mask_shape or "(Tq, Tk)").replace("B·H", "B, H")
+        return axis in shape.strip("()").split(", ")
+
+    def run(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        mode: str = "evaluation",
+        causal: bool = False,
+        module: nn.Module | None = None,
+        **more: Any,
+    ) -> Tensor:
+        """Output (B, Tq, C') of the module, however it is called.
+
+        The mask broadcasts to (B, H, Tq, Tk), True = may attend; causal asks
+        for a causal mask, by the flag or by the mask.
+        """
+        module = self.module if module is None else module
+        t_q, t_k = x.shape[1], (x if memory is None else memory).shape[1]
+        options = {**self.options, **more}
+        if causal and self.causal is None:
+            past = torch.ones(t_q, t_k, dtype=torch.bool).tril(t_k - t_q)
+            mask = past[None, None] if mask is None else mask & past
+        elif causal and self.causal != "always":
+            options[str(self.causal)] = True
+        given = None
+        if mask is not None:
+            if self.mask == "none":
+                raise UnsuitableError("the module takes no mask")
+            shape = self.mask_shape or MODULE_MASK_SHAPES[0]
+            sizes = x.shape[0], self.heads, t_q, t_k
+            flat = shape == "(B·H, Tq, Tk)"
+            given = in_shape(mask, "(B, H, Tq, Tk)" if flat else shape, sizes)
+            given = given.flatten(0, 1) if flat else given
+            given = mask_as(given, self.mask or "attend", x.dtype)
+        turn = (lambda y: y) if self.batch_first is not False else swapped
+        x, memory = turn(x), None if memory is None else turn(memory)
+        module.train(mode == MODES[0])
+        with torch.set_grad_enabled(
+            mode != MODES[2] and torch.is_grad_enabled()
+        ):
+            torch.manual_seed(self.seed)
+            if self.call:
+                output = called(self.call, module, x, memory, given, **options)
+            else:
+                args, named = self.arguments(module, x, memory, given)
+                output = called(module, *args, **named, **options)
+        if output.ndim != 3 or turn(output).shape[:2] != turn(x).shape[:2]:
+            raise SubjectError(
+                f"the output has the shape {tuple(output.shape)}, expected "
+                f"(B, Tq, C) with (B, Tq) = {tuple(turn(x).shape[:2])}"
+            )
+        return turn(output)
+
+    def arguments(
+        self,
+        module: nn.Module,
+        x: Tensor,
+        memory: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[list[Tensor], dict[str, Any]]:
+        """Arguments of forward, by the names of its parameters."""
+        names = list(inspect.signature(module.forward).parameters)
+        places = memory_places(names)
+        source = x if memory is None else memory
+        args, named = [x], {}
+        if len(places) > 1 or (places and memory is not None):
+            if names[1 : len(places) + 1] == places:
+                args += [source] * len(places)
+            else:
+                named |= dict.fromkeys(places, source)
+        elif memory is not None:
+            raise UnsuitableError("the module takes no memory")
+        argument = self.mask_argument
+        if memory is not None and self.memory_mask and mask is not None:
+            argument = self.memory_mask
+        if mask is not None:
+            named[str(argument)] = mask
+        elif argument and required(module, argument):
+            named[argument] = None
+        if isinstance(module, nn.MultiheadAttention):
+            named.setdefault("need_weights", False)
+        return args, named
+
+    def prepared(self) -> "MultiHead":
+        """Same subject, with what was not given found out."""
+        return detect_multi_head(self)
+
+
+def swapped(x: Tensor) -> Tensor:
+    """Batch and time exchanged."""
+    return x.transpose(0, 1)
+
+
+def required(module: nn.Module, name: str) -> bool:
+    """Whether forward has a parameter of this name without a default."""
+    parameter = inspect.signature(module.forward).parameters.get(name)
+    return parameter is not None and parameter.default is parameter.empty
+
+
+def memory_places(names: Sequence[str]) -> list[str]:
+    """Parameters of forward that take the memory, or keys and values."""
+    words = (
+        "memory", "context", "mem", "kv", "key_value", "encoder_hidden_states",
+        "encoder_output", "enc", "enc_out", "cond", "cross", "source", "src",
+        "key", "keys", "k", "value", "values", "v", "key_value_states", "y",
+    )  # fmt: skip
+    return [n for n in names[1:] if n.lower() in words]
+
+
+def check_multi_head(module: nn.Module, **settings: Any) -> Report:
+    """Check a module of multi-head attention.
+
+    Parameters
+    ----------
+    module : nn.Module
+        It is copied first.
+    **settings
+        Those of `MultiHead`.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    TypeError, ValueError
+        When a setting is unknown, or the width is neither given nor found.
+    """
+    return run_checks(MultiHead(module, **settings))
+
+
+def without_dropout(module: nn.Module) -> nn.Module:
+    """Copy that drops nothing, so that training gives what evaluation does."""
+    module = copy.deepcopy(module)
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+        for name, value in list(vars(part).items()):
+            if "drop" in name.lower() and isinstance(value, float):
+                setattr(part, name, 0.0)
+    return module
+
+
+def detect_multi_head(s: MultiHead) -> MultiHead:
+    """Find out the settings that are None."""
+    given = s
+    module = copy.deepcopy(s.module)
+    names = list(inspect.signature(module.forward).parameters)
+    linear = next(
+        (m for m in module.modules() if isinstance(m, nn.Linear)), None
+    )
+    width = s.d_model or attribute(module, WIDTHS)
+    width = width or (linear.in_features if linear else None)
+    if width is None:
+        first = next((p for p in module.parameters() if p.ndim == 2), None)
+        width = None if first is None else first.shape[0]
+    if width is None:
+        raise ValueError(
+            f"the width of {type(module).__name__} was not found: give d_model"
+        )
+    mask_argument = s.mask_argument
+    if mask_argument is None:
+        masks = [n for n in names if "mask" in n.lower()]
+        first = [n for n in masks if "padding" not in n.lower()]
+        memory = ("memory", "src", "context", "enc", "cross")
+        own = [n for n in first if not any(w in n.lower() for w in memory)]
+        mask_argument = next(iter(own or first or masks), None)
+    flag = next((n for n in names if "causal" in n.lower()), None)
+    s = dataclasses.replace(
+        s,
+        d_model=width,
+        d_memory=s.d_memory or width,
+        n_heads=s.n_heads or attribute(module, HEADS),
+        mask_argument=mask_argument,
+        mask="none" if mask_argument is None and not s.call else s.mask,
+        memory=bool(memory_places(names)) if s.memory is None else s.memory,
+        causal=flag if s.causal is None else s.causal,
+    )
+    s = dataclasses.replace(
+        s, n_kv_heads=s.n_kv_heads or attribute(module, KV_HEADS) or s.n_heads
+    )
+    own = next(module.parameters(), torch.zeros(())).dtype
+    for dtype in [s.dtype] if s.dtype else [torch.float64, own]:
+        t = dataclasses.replace(
+            s, module=copy.deepcopy(module).to(dtype), dtype=dtype
+        )
+        if attempt(lambda t=t: float(ordinary(t).sum())) < math.inf:
+            break
+        t = dataclasses.replace(t, mask="attend" if t.mask is None else t.mask)
+    s = t
+    if s.batch_first is None:
+        first = getattr(module, "batch_first", None)
+        if not isinstance(first, bool):
+            first = batch_axis(s)
+        s = dataclasses.replace(s, batch_first=first)
+    if s.causal is None and attempt(lambda: looks_causal(s)) == 0:
+        s = dataclasses.replace(s, causal="always")
+    if s.mask != "none":
+        s = detect_module_mask(s)
+    names = [
+        "d_model", "n_heads", "n_kv_heads", "batch_first", "mask", "mask_shape",
+        "mask_argument", "memory", "causal",
+    ]  # fmt: skip
+    found = {
+        name: str(getattr(s, name))
+        for name in names
+        if getattr(s, name) != getattr(given, name)
+    }
+    return dataclasses.replace(s, detected=found)
+
+
+def ordinary(s: MultiHead) -> Tensor:
+    """Output of a plain call, with a memory where the module must have one."""
+    try:
+        return s.run(s.draw()[0])
+    except SubjectError:
+        if not s.memory:
+            raise
+    x, memory = s.draw(memory=7)
+    return s.run(x, memory)
+
+
+def batch_axis(s: MultiHead) -> bool:
+    """Whether the first axis is the batch: the one along which nothing mixes."""
+    x, _ = s.draw(b=3, t=4)
+    try:
+        before = s.run(x)
+        other = x.clone()
+        other[0] += 1
+        first = far(before[1:], s.run(other)[1:])
+        other = x.clone()
+        other[:, 0] += 1
+        second = far(before[:, 1:], s.run(other)[:, 1:])
+    except (SubjectError, UnsuitableError):
+        return True
+    return not (first > s.zero and second <= s.zero)
+
+
+def looks_causal(s: MultiHead) -> float:
+    """Largest influence of later tokens on earlier outputs; 0 if none."""
+    reach = influence(s, s.draw(t=5)[0])
+    future = float(reach.triu(1).max())
+    return (
+        0.0
+        if future <= s.zero and float(reach.tril(-1).max()) > s.zero
+        else 1.0
+    )
+
+
+def detect_module_mask(s: MultiHead) -> MultiHead:
+    """Find out what the mask means and which shape it has."""
+    options = [
+        dataclasses.replace(s, mask=mask, mask_shape=shape)
+        for shape in ([s.mask_shape] if s.mask_shape else MODULE_MASK_SHAPES)
+        for mask in ([s.mask] if s.mask else CONVENTIONS)
+        if s.n_heads or "H" not in shape
+    ]
+
+    def error(t: MultiHead) -> float:
+        """Influence of a hidden key, as a part of that of the others."""
+        n = 5
+        cross = (
+            t.memory
+            and attempt(lambda: float(t.run(t.draw()[0]).sum())) == math.inf
+        )
+        x, memory = t.draw(
+            b=3, t=n if not cross else 4, memory=n if cross else None
+        )
+        mask = torch.ones(3, 1, 1, n, dtype=torch.bool)
+        mask[:, :, :, 2] = False
+        if not t.can("B"):
+            mask = mask[:1]
+        reach = influence(t, x, memory, mask)
+        if not cross:
+            reach.fill_diagonal_(0.0)
+        hidden, rest = float(reach[:, 2].max()), reach.clone()
+        rest[:, 2] = 0
+        return hidden / (float(rest.max()) + 1e-12) if rest.any() else 1e3
+
+    errors = [attempt(lambda c=c: error(c)) for c in options]
+    if min(errors) == math.inf:
+        return dataclasses.replace(
+            s, mask=s.mask or "none", mask_shape=s.mask_shape
+        )
+    return options[choice(errors)]
+
+
+def influence(
+    s: MultiHead,
+    x: Tensor,
+    memory: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    mode: str = "evaluation",
+    causal: bool = False,
+    size: float = 1.0,
+    module: nn.Module | None = None,
+    **more: Any,
+) -> Tensor:
+    """How much each output row of example 0 changes with each key's token.
+
+    Returns
+    -------
+    Tensor, shape (Tq, Tk)
+        In self-attention a token is query and key, so that the diagonal is
+        never a statement about keys.
+    """
+    source = x if memory is None else memory
+    g = generator(s, 31)
+    step = size * torch.randn(
+        source.shape[-1], generator=g, dtype=torch.float64
+    )
+    columns = []
+
+    def run(changed: Tensor) -> Tensor:
+        first, second = (changed, None) if memory is None else (x, changed)
+        return s.run(
+            first, second, mask, mode=mode, causal=causal, module=module, **more
+        ).detach()
+
+    before = run(source)
+    for j in range(source.shape[1]):
+        changed = source.clone()
+        changed[0, j] += step.to(source.dtype)
+        after = run(changed)
+        difference = (after - before)[0].double().abs().nan_to_num(0.0, 0.0)
+        columns.append(difference.amax(-1))
+    return torch.stack(columns, -1)
+
+
+def tried_mask(s: MultiHead, b: int, n: int, salt: int = 0) -> Tensor:
+    """Mask of the shape the module takes; rows see their own key and key 0."""
+    g = generator(s, 40 + salt)
+    shape = [
+        size if s.can(a) else 1
+        for a, size in zip(("B", "H"), (b, 1), strict=True)
+    ]
+    rows = n if s.can("Tq") else 1
+    mask = torch.rand(*shape, rows, n, generator=g) < 0.5
+    mask[..., 0] = True
+    mask[..., n - 2] = False
+    if rows > 1:
+        mask[..., 1, n - 1], mask[..., n - 1, 1] = True, False
+        mask |= torch.eye(n, dtype=torch.bool)
+    return mask
+
+
+def hidden_influence(s: MultiHead, **more: Any) -> tuple[float, float, float]:
+    """Influence of hidden keys, of allowed ones, and change by the mask."""
+    n = 6
+    cross = needs_memory(s)
+    x, memory = s.draw(t=n, memory=n if cross else None)
+    mask = tried_mask(s, x.shape[0], n)
+    reach = influence(s, x, memory, mask, **more)
+    allowed = mask.expand(x.shape[0], 1, n, n)[0, 0]
+    if not cross:
+        reach.fill_diagonal_(0.0)
+    if s.causal == "always":
+        allowed = allowed & torch.ones(n, n, dtype=torch.bool).tril()
+    hidden = float(reach.masked_fill(allowed, 0.0).max())
+    seen = float(reach.masked_fill(~allowed, 0.0).max())
+    change = far(s.run(x, memory, mask), s.run(x, memory))
+    return hidden, seen, change
+
+
+def needs_memory(s: MultiHead) -> bool:
+    """Whether the module cannot be called without a memory."""
+    return (
+        bool(s.memory)
+        and attempt(lambda: float(s.run(s.draw()[0]).sum())) == math.inf
+    )
+
+
+def need_mask(s: MultiHead) -> None:
+    """Leave a check that needs a mask."""
+    if s.mask == "none":
+        raise UnsuitableError("the module takes no mask")
+
+
+@check("core/multi-head")
+def multi_head_runs(s: MultiHead) -> Finding:
+    """Ordinary calls give an output."""
+    x, memory = s.draw(memory=7 if needs_memory(s) else None)
+    s.run(x, memory)
+    if s.mask != "none":
+        n = x.shape[1] if memory is None else 5
+        x, memory = s.draw(t=n, memory=n if memory is not None else None)
+        s.run(x, memory, tried_mask(s, x.shape[0], n))
+    if s.memory and memory is None:
+        x, memory = s.draw(memory=7)
+        s.run(x, memory)
+    return passed(f"an output for x {tuple(x.shape)}", "")
+
+
+@check("core/masks")
+def multi_head_mask_ignored(s: MultiHead) -> Finding:
+    """The mask changes nothing."""
+    need_mask(s)
+    hidden, seen, change = hidden_influence(s)
+    if change > s.zero or hidden <= s.zero:
+        return passed(f"outputs change by {brief(change)}", "more than 0")
+    return failed(
+        "The mask changes nothing: hidden tokens reach the output.",
+        f"a hidden token changes outputs by {brief(hidden)}, an allowed one by "
+        f"{brief(seen)}",
+        "0 and more than 0",
+        "the mask is not handed on, its result is thrown away (masked_fill "
+        "returns a new tensor), or another path is taken when it is given.",
+    )
+
+
+@check("core/conventions")
+def multi_head_mask_polarity(s: MultiHead) -> Finding:
+    """Hidden and allowed tokens are exchanged."""
+    need_mask(s)
+    hidden, seen, _ = hidden_influence(s)
+    measured = f"a hidden token changes outputs by {brief(hidden)}, an allowed "
+    measured += f"one by {brief(seen)}"
+    if hidden <= s.zero or seen > s.zero:
+        return passed(measured, "0 and more than 0")
+    return failed(
+        "The mask works the other way round: only hidden tokens are seen.",
+        measured,
+        "0 and more than 0",
+        f"the code reads True as the opposite of the setting mask={s.mask!r}: "
+        "negate the mask (~mask), once, where it enters. PyTorch's function "
+        "takes True = may attend, nn.MultiheadAttention True = hidden.",
+    )
+
+
+def hidden_response(s: MultiHead) -> tuple[float, float, float]:
+    """Change of real rows when a hidden token moves by 1, 2 and 1000 steps.
+
+    The second is the distance from twice the first change: 0 if the weight of
+    the hidden token does not depend on it.
+    """
+    n = 6
+    x, memory = s.draw(t=n, memory=n if needs_memory(s) else None)
+    source = x if memory is None else memory
+    mask = torch.ones(
+        x.shape[0] if s.can("B") else 1, 1, 1, n, dtype=torch.bool
+    )
+    mask[..., 3] = False
+    step = torch.randn(
+        source.shape[-1], generator=generator(s, 32), dtype=torch.float64
+    )
+
+    def moved(size: float) -> Tensor:
+        changed = source.clone()
+        changed[0, 3] += (size * step).to(source.dtype)
+        first, second = (changed, None) if memory is None else (x, changed)
+        output = s.run(first, second, mask)[0].double()
+        rows = [i for i in range(n) if memory is not None or i != 3]
+        if s.causal == "always":
+            rows = [i for i in rows if i > 3]
+        return output[rows]
+
+    start = moved(0.0)
+    one, two, many = (moved(size) - start for size in (1.0, 2.0, 1000.0))
+    return (
+        float(one.abs().max()),
+        float((two - 2 * one).abs().max()),
+        float(many.abs().max()),
+    )
+
+
+@check("core/masks")
+def multi_head_mask_after_softmax(s: MultiHead) -> Finding:
+    """Hidden tokens have no weight, and yet change that of the others."""
+    need_mask(s)
+    one, bend, many = hidden_response(s)
+    ordinary_size = float(ordinary(s).abs().max())
+    measured = f"outputs change by {brief(one)} when a hidden token changes, "
+    measured += f"by {brief(many)} when it changes 1000 times as much"
+    if one <= s.zero or many > 20 * ordinary_size or bend < 1e-6 * one:
+        return passed(measured, "0")
+    return failed(
+        "Hidden tokens change the output, but only within bounds: they have no "
+        "weight and still count in the softmax.",
+        measured,
+        "0",
+        "the mask is applied to the weights, after the softmax: set the logits "
+        "of hidden keys to -inf before it.",
+    )
+
+
+@check("core/masks")
+def multi_head_mask_multiplied(s: MultiHead) -> Finding:
+    """Hidden tokens have a weight that does not depend on them."""
+    need_mask(s)
+    one, bend, _ = hidden_response(s)
+    measured = f"outputs change by {brief(one)} when a hidden token changes"
+    if one <= s.zero or bend > 1e-4 * one:
+        return passed(measured, "0")
+    return failed(
+        "A hidden token keeps a weight, one that does not depend on its key.",
+        measured,
+        "0",
+        "the logits are multiplied by the mask, which leaves exp(0) = 1, or "
+        "filled with a small number: fill with -inf instead, "
+        "logits.masked_fill(~mask, -inf).",
+    )
+
+
+@check("core/softmax")
+def multi_head_mask_floor(s: MultiHead) -> Finding:
+    """A finite floor leaks when the logits are low, or fits no half dtype."""
+    need_mask(s)
+    if hidden_response(s)[0] > s.zero:
+        return skipped(
+            "Hidden tokens have an influence at ordinary sizes, too."
+        )
+    n = 6
+    x, memory = s.draw(t=n, memory=n if needs_memory(s) else None)
+    mask = torch.zeros(
+        x.shape[0] if s.can("B") else 1, 1, 1, n, dtype=torch.bool
+    )
+    mask[..., 0] = True
+    for size in (10.0, 100.0, 200.0):
+        big = None if memory is None else memory * size
+        output = s.run(x * size, big, mask).double()
+        error = far(output, output[:, :1]) / (float(output.abs().max()) + 1e-9)
+        if error > max(100 * s.near, 1e-3) and s.causal != "always":
+            return failed(
+                f"With inputs {size:.0f} times as large, hidden tokens get weight: "
+                "outputs differ though all queries may see one and the same key.",
+                f"relative difference {brief(error)}",
+                "0",
+                "the floor for hidden keys is finite and higher than low logits: "
+                "use -inf, or torch.finfo(logits.dtype).min with masked_fill "
+                "(never added).",
+            )
+    for dtype in dict.fromkeys([torch.float16, torch.bfloat16, *s.dtypes]):
+        t = dataclasses.replace(
+            s, module=copy.deepcopy(s.module).to(dtype), dtype=dtype
+        )
+        x, memory = t.draw(t=n, memory=None if memory is None else n)
+        try:
+            t.run(x, memory)
+        except SubjectError:
+            continue
+        try:
+            t.run(x, memory, mask)
+        except SubjectError as error:
+            kind = str(dtype).removeprefix("torch.")
+            verdict = failed if dtype in s.dtypes else hazard
+            return verdict(
+                f"With a mask the call raises in {kind}.",
+                str(error),
+                "an output, as without a mask",
+                f"a floor such as -1e9 does not exist in {kind}: use -inf, or "
+                "torch.finfo(logits.dtype).min.",
+            )
+    return passed("hidden tokens have no influence at large inputs", "")
+
+
+@check("practice/bugs-masks")
+def multi_head_mask_on_query_axis(s: MultiHead) -> Finding:
+    """The mask of keys works on queries."""
+    need_mask(s)
+    n = 6
+    cross = needs_memory(s)
+    x, memory = s.draw(t=n, memory=n if cross else None)
+    if s.can("Tq"):
+        mask = tried_mask(s, x.shape[0], n)
+        turned = mask.expand(x.shape[0], 1, n, n)[0, 0].mT
+        reach = influence(s, x, memory, mask)
+        off = ~torch.eye(n, dtype=torch.bool) | torch.tensor(cross)
+        limit = torch.ones(n, n, dtype=torch.bool)
+        limit = limit.tril() if s.causal == "always" else limit
+        wrong = torch.equal((reach > s.zero) & off, turned & off & limit)
+        if wrong and not torch.equal(turned, turned.mT):
+            return failed(
+                "The mask is transposed: query i sees the keys that query j "
+                "should.",
+                "the pattern of influence is that of mask.mT",
+                "that of the mask",
+                "queries are the rows of the mask (second last axis), keys the "
+                "columns (last axis).",
+            )
+    keys = torch.ones(
+        x.shape[0] if s.can("B") else 1, 1, 1, n, dtype=torch.bool
+    )
+    keys[..., [1, 4]] = False
+    hidden = ~keys.expand(x.shape[0], 1, 1, n)[0, 0, 0]
+    reach = influence(s, x, memory, keys)
+    if s.causal == "always":
+        reach = reach.tril()
+    if not cross:
+        reach.fill_diagonal_(0.0)
+    real = float(reach[~hidden][:, hidden].max())
+    plain, masked = s.run(x, memory)[0], s.run(x, memory, keys)[0]
+    if real > s.zero and far(plain[~hidden], masked[~hidden]) <= s.near:
+        if far(plain[hidden], masked[hidden]) > s.near:
+            return failed(
+                "The mask hides queries instead of keys: real tokens see hidden "
+                "ones, and only the hidden rows change.",
+                f"a hidden token changes real rows by {brief(real)}",
+                "0",
+                "a mask of keys (B, Tk) was unsqueezed at the wrong place, "
+                "(B, 1, T, 1): keys are the last axis, mask[:, None, None, :].",
+            )
+    return passed(f"a hidden token changes real rows by {brief(real)}", "0")
+
+
+@check("core/masks")
+def multi_head_mask_broadcast(s: MultiHead) -> Finding:
+    """The mask lands on another axis, or example, for some sizes."""
+    need_mask(s)
+    if not s.can("B"):
+        return skipped(f"A mask {s.mask_shape} is the same for all examples.")
+    n, cross = s.heads if s.heads > 1 else 4, needs_memory(s)
+    errors = {}
+    for b, t in ((3, n + 2), (n, n + 2), (n + 2, n + 2), (n + 2, n), (n, n)):
+        x, memory = s.draw(b, t, memory=t if cross else None)
+        mask = tried_mask(s, b, t)
+        for i in range(b):  # no two examples with the same mask
+            mask[i, ..., 1 + i % (t - 2)] = False
+        if s.can("Tq"):
+            mask |= torch.eye(t, dtype=torch.bool)
+
+        def measure(
+            x: Tensor = x, memory: Tensor | None = memory, mask: Tensor = mask
+        ) -> float:
+            whole = s.run(x, memory, mask)
+            alone = [
+                s.run(
+                    x[i : i + 1],
+                    None if memory is None else memory[i : i + 1],
+                    mask[i : i + 1],
+                )
+                for i in range(len(x))
+            ]
+            return far(whole, torch.cat(alone))
+
+        errors[b, s.heads, t] = attempt(measure)
+    wrong = {size: e for size, e in errors.items() if e > 10 * s.near}
+    if not wrong:
+        return passed("an example alone gives what it gives in a batch", "")
+    error = max(wrong.values())
+    return failed(
+        "With a mask, an example alone gives something else than in a batch, "
+        "for (B, H, T) = " + ", ".join(map(str, wrong)) + ".",
+        "raises" if error == math.inf else f"outputs differ by {brief(error)}",
+        "0",
+        "the mask meets logits (B, H, Tq, Tk) by broadcasting, which aligns the "
+        "last axes: insert the missing ones by name, mask[:, None, None] for "
+        "(B, Tk). A mask (B·H, Tq, Tk) wants repeat_interleave(H, 0), not "
+        "repeat: the heads of an example are adjacent.",
+    )
+
+
+@check("core/empty-rows")
+def multi_head_masks_summed(s: MultiHead) -> Finding:
+    """Rows hidden by two masks together look at hidden tokens."""
+    need_mask(s)
+    if s.causal is None and not s.padding:
+        return skipped("The module takes one mask and no causal flag.")
+    n = 6
+    x, _ = s.draw(t=n)
+    keys = torch.ones(
+        x.shape[0] if s.can("B") else 1, 1, 1, n, dtype=torch.bool
+    )
+    keys[..., :3] = False
+    try:
+        if s.padding:
+            more = {
+                s.padding: mask_as(
+                    keys[:, 0, 0].expand(len(x), n), s.mask or "", x.dtype
+                )
+            }
+            past = torch.ones(1, 1, n, n, dtype=torch.bool).tril()
+            mask = past if s.can("Tq") else None
+            output = s.run(x, None, mask, **more)
+            reach = influence(s, x, None, mask, **more)
+        else:
+            output = s.run(x, None, keys, causal=True)
+            reach = influence(s, x, None, keys, causal=True)
+    except SubjectError:
+        return skipped("The module refuses both together.")
+    if output[0, :3].isnan().all():
+        return passed("rows without keys are NaN", "")
+    rows = reach[:3].clone()
+    rows[:, :3].fill_diagonal_(0.0)
+    future = torch.zeros(3, n, dtype=torch.bool)
+    for i in range(3):
+        future[i, max(i + 1, 3) :] = True  # hidden by the causal mask alone
+    leak = float(rows[future].max())
+    once = rows[~future & ~torch.eye(3, n, dtype=torch.bool)]
+    if leak <= s.zero or float(once.min()) > 0.01 * leak:
+        return passed("rows without keys see no key, or all alike", "")
+    return failed(
+        "A query that the padding and the causal mask leave without keys "
+        "attends to tokens of the future.",
+        f"a future token changes its output by {brief(leak)}",
+        "0",
+        "two masks that hold a finite floor were added, so that cells hidden "
+        "twice lie lower than cells hidden once: join boolean masks with & and "
+        "fill once.",
+    )
+
+
+def emptied_module(
+    s: MultiHead,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """Input, memory, a mask with empty rows, and which rows these are."""
+    need_mask(s)
+    n = 5
+    x, memory = s.draw(t=n, memory=n if needs_memory(s) else None)
+    mask = tried_mask(s, x.shape[0], n).clone()
+    if mask.shape[2] > 1:
+        mask[:, :, 1] = False
+    elif mask.shape[0] > 1:
+        mask[1] = False
+    else:
+        raise UnsuitableError("such a mask cannot leave a query without keys")
+    reach = torch.ones(n, n, dtype=torch.bool)
+    reach = reach.tril() if s.causal == "always" else reach
+    empty = ~(mask & reach).any(-1)[:, 0]
+    return x, memory, mask, empty.expand(x.shape[:2])
+
+
+@check("core/empty-rows")
+def multi_head_empty_rows(s: MultiHead) -> Finding:
+    """What a query without keys gives, in each mode."""
+    x, memory, mask, empty = emptied_module(s)
+    got = {}
+    for mode in MODES:
+        output = s.run(
+            x, memory, mask, mode=mode, module=without_dropout(s.module)
+        )
+        if output[~empty].isnan().any():
+            return failed(
+                f"One query without keys spoils other queries, in {mode}.",
+                "NaN in rows that see a key",
+                "no NaN",
+                "NaN is mixed across rows, by a step over the whole tensor or "
+                "by a second layer: rows without keys must be finite.",
+            )
+        if output[empty].isnan().any():
+            got[mode] = "nan"
+            continue
+        source = (x if memory is None else memory) * 1.0
+        b, i = empty.nonzero()[0].tolist()
+        source[b] = -2 * source[b]
+        if memory is None:
+            source[b, i] = x[b, i]
+        first, second = (source, None) if memory is None else (x, source)
+        after = s.run(
+            first, second, mask, mode=mode, module=without_dropout(s.module)
+        )
+        same = far(after[b, i], output[b, i]) <= s.near
+        got[mode] = "zeros" if same else "mean"
+    kinds = set(got.values())
+    measured = ", ".join(f"{kind} in {mode}" for mode, kind in got.items())
+    if len(kinds) == 1:
+        measured = kinds.pop()
+        kinds = {measured}
+    wanted = s.empty or "zeros"
+    if kinds == {wanted}:
+        return passed(measured, wanted)
+    verdict = failed if s.empty else hazard
+    return verdict(
+        "A query that may attend to no key does not give zeros."
+        if wanted == "zeros"
+        else f"A query that may attend to no key does not give {wanted}.",
+        measured.replace("mean", "a mean of hidden values"),
+        wanted,
+        (
+            "a softmax over nothing but -inf is 0 / 0: fill with -inf, take the "
+            "softmax, and put 0 into rows without keys, with finite logits "
+            "before the softmax for the gradients."
+            if "nan" in kinds
+            else "a finite floor makes all logits of the row equal: multiply the "
+            "weights by mask.any(-1, keepdim=True)."
+        ),
+    )
+
+
+@check("core/empty-rows")
+def multi_head_empty_rows_backward(s: MultiHead) -> Finding:
+    """Gradients with an empty row that the loss leaves out."""
+    x, memory, mask, empty = emptied_module(s)
+    x = x.requires_grad_()
+    module = without_dropout(s.module)
+    output = s.run(x, memory, mask, mode="training", module=module)
+    inputs = [x, *(p for p in module.parameters() if p.requires_grad)]
+    if not output.requires_grad:
+        return skipped("The output has no gradient.")
+    grads = torch.autograd.grad(output[~empty].sum(), inputs, allow_unused=True)
+    bad = sum(g is not None and not bool(g.isfinite().all()) for g in grads)
+    if not bad:
+        return passed("finite gradients when the loss leaves the row out", "")
+    forward = bool(output[empty].isnan().any())
+    verdict = hazard if forward and s.empty in (None, "nan") else failed
+    return verdict(
+        "With one query without keys, gradients are NaN even though the loss "
+        "leaves that query out.",
+        f"NaN in {bad} of {len(grads)} gradients (input and parameters)",
+        "finite gradients",
+        (
+            "the row is NaN, and 0 · NaN in the backward pass is NaN: "
+            if forward
+            else "NaN is replaced after the softmax (nan_to_num, torch.where), "
+            "which mends the output only: "
+        )
+        + "give empty rows finite logits before the softmax, and zero weights "
+        "after it.",
+    )
+
+
+@check("core/masks")
+def multi_head_nan_spreads(s: MultiHead) -> Finding:
+    """NaN in a hidden token reaches the rows of others."""
+    need_mask(s)
+    n = 6
+    x, memory = s.draw(t=n, memory=n if needs_memory(s) else None)
+    mask = torch.ones(
+        x.shape[0] if s.can("B") else 1, 1, 1, n, dtype=torch.bool
+    )
+    mask[..., n - 1] = False
+    clean = s.run(x, memory, mask)
+    if not clean.isfinite().all():
+        return failed(
+            "NaN appears although every query sees a key and all inputs are "
+            "finite.",
+            f"{int((~clean.isfinite()).sum())} of {clean.numel()} outputs",
+            "0",
+            "a mask of 0 and 1 is multiplied by -inf (0 · inf is NaN), or "
+            "infinities are subtracted: use masked_fill or torch.where.",
+        )
+    if hidden_response(s)[0] > s.zero:
+        return skipped("Ordinary hidden tokens change the output, too.")
+    bad = (x if memory is None else memory).clone()
+    bad[:, n - 1] = math.nan
+    first, second = (bad, None) if memory is None else (x, bad)
+    rows = s.run(first, second, mask)[:, : n - 1]
+    if far(rows, clean[:, : n - 1]) <= s.near:
+        return passed("NaN in a hidden token changes no other row", "")
+    verdict = failed if s.hidden_nan else hazard
+    return verdict(
+        "NaN in a hidden token reaches the rows of others.",
+        "NaN",
+        "no change",
+        "the weight is 0, but 0 · NaN is NaN: keep padded tokens finite, or "
+        "clear their values, v.masked_fill(~tokens, 0).",
+    )
+
+
+def causal_influence(s: MultiHead, mode: str) -> Tensor:
+    """Influence (T, T) with a causal mask, however the module gets it."""
+    if s.causal is None and not s.can("Tq"):
+        raise UnsuitableError("the module can be given no causal mask")
+    if needs_memory(s):
+        raise UnsuitableError("the module attends to a memory only")
+    x, _ = s.draw(t=6)
+    module = without_dropout(s.module)
+    return influence(s, x, mode=mode, causal=True, module=module)
+
+
+@check("core/masks")
+def multi_head_causal_leak(s: MultiHead) -> Finding:
+    """Queries see tokens that come after them."""
+    leaks = {m: float(causal_influence(s, m).triu(1).max()) for m in MODES}
+    reach = causal_influence(s, MODES[1])
+    worst = {m: leak for m, leak in leaks.items() if leak > s.zero}
+    if worst:
+        size = max(worst.values())
+        return failed(
+            f"Outputs depend on the future, in {', '.join(worst)}.",
+            f"a later token changes an earlier output by {brief(size)}",
+            "0",
+            "the causal mask is missing on this path, transposed (triu for "
+            "tril), shifted by one diagonal, or applied after the softmax; or "
+            "heads are split or merged without a transpose.",
+        )
+    blind = ~(reach > s.zero) & torch.ones_like(reach, dtype=torch.bool).tril()
+    if blind.any() and s.window is None:
+        i, j = blind.nonzero()[0].tolist()
+        return failed(
+            "Queries do not see all of their past.",
+            f"{int(blind.sum())} of {6 * 7 // 2} pairs are blind, for example "
+            f"query {i} and key {j}",
+            "0",
+            "the diagonal is hidden, too (tril(-1)), or heads are split or "
+            "merged without a transpose.",
+        )
+    return passed("no output depends on a later token", "")
+
+
+@check("core/masks")
+def multi_head_mask_in_evaluation(s: MultiHead) -> Finding:
+    """The mask works in training only, or in evaluation only."""
+    leaks = {m: float(causal_influence(s, m).triu(1).max()) for m in MODES}
+    bad = [m for m, leak in leaks.items() if leak > s.zero]
+    if len(bad) in (0, len(MODES)):
+        return passed("the same in every mode", "")
+    return failed(
+        f"The future is seen in {', '.join(bad)}, and not in "
+        f"{', '.join(m for m in MODES if m not in bad)}.",
+        f"a later token changes an earlier output by {brief(max(leaks.values()))}",
+        "0",
+        "the mask is applied under `if self.training`, or another path is "
+        "taken in evaluation (a fused kernel, a cache) that is not given the "
+        "mask.",
+    )
+
+
+@check("core/builtin")
+def multi_head_training_and_evaluation(s: MultiHead) -> Finding:
+    """Without dropout, training and evaluation give the same."""
+    x, memory = s.draw(memory=7 if needs_memory(s) else None)
+    module = without_dropout(s.module)
+    outputs = [s.run(x, memory, mode=m, module=module) for m in MODES]
+    error = max(far(outputs[0], o) for o in outputs[1:])
+    if error <= s.near:
+        return passed(f"outputs differ by {brief(error)}", "0")
+    torch.manual_seed(1)
+    other = dataclasses.replace(s, seed=s.seed + 1)
+    if (
+        far(outputs[0], other.run(x, memory, mode=MODES[0], module=module))
+        > s.near
+    ):
+        return skipped("Training is random beside the dropout that was found.")
+    return failed(
+        "With dropout set to 0, training and evaluation give different outputs.",
+        f"outputs differ by {brief(error)}",
+        "0",
+        "a step depends on self.training (a mask, a scale, a path).",
+    )
+
+
+@check("core/conventions")
+def multi_head_causal_and_mask(s: MultiHead) -> Finding:
+    """The causal flag and a mask are given together."""
+    need_mask(s)
+    if s.causal is None:
+        return skipped("The module has no causal flag.")
+    x, _ = s.draw(t=6)
+    mask = tried_mask(s, x.shape[0], 6)
+    try:
+        both = influence(s, x, None, mask, causal=True)
+    except SubjectError:
+        return passed("refuses both", "")
+    allowed = mask.expand(x.shape[0], 1, 6, 6)[0, 0]
+    past = torch.ones(6, 6, dtype=torch.bool).tril()
+    off = ~torch.eye(6, dtype=torch.bool)
+    by_mask = float(both.masked_fill(allowed | ~off, 0.0).max())
+    by_flag = float(both.masked_fill(past | ~off, 0.0).max())
+    what = [
+        name
+        for name, leak in (("mask", by_mask), ("flag", by_flag))
+        if leak > s.zero
+    ]
+    if not what:
+        return passed("both are used", "")
+    return failed(
+        f"With a causal flag and a mask, the {' and the '.join(what)} is ignored.",
+        f"a hidden token changes outputs by {brief(max(by_mask, by_flag))}",
+        "0",
+        "one of the two replaces the other: join them, mask & causal, or "
+        "refuse the call.",
+    )
+
+
+@check("core/cross-attention")
+def multi_head_cross_mask(s: MultiHead) -> Finding:
+    """Cross-attention uses the mask of the target, or none."""
+    if not s.memory:
+        return skipped("The module attends to no memory.")
+    need_mask(s)
+    wanted = s.memory_mask is not None or not s.can("Tq") or s.can("B")
+    if not wanted:
+        return skipped("The mask is no mask of the memory.")
+    for t_q, t_k in ((4, 6), (6, 6)):
+        x, memory = s.draw(t=t_q, memory=t_k)
+        t = s
+        if s.memory_mask:
+            t = dataclasses.replace(s, mask_shape="(B, Tk)")
+        mask = torch.ones(x.shape[0], 1, 1, t_k, dtype=torch.bool)
+        mask[..., [1, t_k - 1]] = False
+        if not t.can("B"):
+            mask = mask[:1]
+        reach = influence(t, x, memory, mask)
+        leak = float(reach[:, [1, t_k - 1]].max())
+        blind = float(reach[:, [0, 2]].min())
+        if leak > s.zero or blind <= s.zero:
+            return failed(
+                "Cross-attention sees hidden tokens of the memory."
+                if leak > s.zero
+                else "Cross-attention is blind for tokens of the memory.",
+                f"with Tq = {t_q}, Tk = {t_k}, a hidden token changes outputs by "
+                f"{brief(leak)}, an allowed one by {brief(blind)}",
+                "0 and more than 0",
+                "the mask of the target stands where that of the memory "
+                "belongs: cross-attention takes the padding of its keys, "
+                "(B, 1, 1, Tk) of the memory.",
+            )
+    return passed("hidden tokens of the memory have no influence", "")
+
+
+@check("core/dropout")
+def multi_head_dropout_in_evaluation(s: MultiHead) -> Finding:
+    """Two calls in evaluation differ."""
+    x, memory = s.draw(memory=7 if needs_memory(s) else None)
+    other = dataclasses.replace(s, seed=s.seed + 1)
+    change = far(s.run(x, memory), other.run(x, memory))
+    if change <= 1e-9:
+        return passed("two calls agree", "")
+    return failed(
+        "In evaluation, two calls with the same inputs differ.",
+        f"outputs differ by {brief(change)}",
+        "0",
+        "dropout is always on: F.dropout drops unless training=False, and "
+        "PyTorch's attention function drops whenever dropout_p > 0: pass "
+        "p if self.training else 0.0.",
+    )
+
+
+@check("core/dropout")
+def multi_head_dropout_rescaled(s: MultiHead) -> Finding:
+    """The mean output in training is the output in evaluation."""
+    x, memory = s.draw(b=4, memory=7 if needs_memory(s) else None)
+    exact = s.run(x, memory).double()
+    draws = torch.stack(
+        [
+            dataclasses.replace(s, seed=seed)
+            .run(x, memory, mode="training")
+            .double()
+            .detach()
+            for seed in range(96)
+        ]
+    )
+    spread = draws.std(0)
+    if float(spread.max()) <= s.near:
+        return skipped("Training drops nothing (no dropout, or a share of 0).")
+    if not draws.isfinite().all():
+        return failed(
+            "Dropout makes NaN.",
+            f"{int((~draws.isfinite()).sum())} of {draws.numel()} outputs",
+            "0",
+            "the weights are normalised after dropout, and a row may lose all "
+            "of them: drop after the softmax and divide by 1 - p.",
+        )
+    z = (draws.mean(0) - exact) / (spread / math.sqrt(len(draws)) + 1e-12)
+    score = float((z**2).mean())
+    if score < 3:
+        return passed(
+            f"mean squared deviation {brief(score)} standard errors", "1"
+        )
+    return failed(
+        "The mean output in training is not the output in evaluation.",
+        f"mean squared deviation {brief(score)} standard errors",
+        "about 1",
+        "what is kept must be divided by 1 - p, after the softmax and without "
+        "normalising again: nn.Dropout does so.",
+    )
+
+
+@check("core/multi-head")
+def multi_head_batch_leak(s: MultiHead) -> Finding:
+    """Examples see each other."""
+    x, memory = s.draw(3, 4, memory=5 if needs_memory(s) else None)
+    before = s.run(x, memory)
+    other, second = x.clone(), None if memory is None else memory.clone()
+    other[0] *= -1.5
+    if second is not None:
+        second[0] *= -1.5
+    change = far(before[1:], s.run(other, second)[1:])
+    if change <= s.near:
+        return passed(f"outputs change by {brief(change)}", "0")
+    return failed(
+        "One example changes the outputs of another.",
+        f"outputs change by {brief(change)}",
+        "0",
+        "batch and time are exchanged (the setting batch_first), or a view "
+        "mixes the batch with another axis: transpose before you reshape.",
+    )
+
+
+@check("practice/bugs-shapes")
+def multi_head_batch_time_exchanged(s: MultiHead) -> Finding:
+    """Attention runs over the examples of the batch."""
+    if s.causal == "always":
+        x, _ = s.draw(3, 4)
+    x, memory = s.draw(3, 4, memory=4 if needs_memory(s) else None)
+    source = x if memory is None else memory
+
+    def run(changed: Tensor) -> Tensor:
+        return s.run(changed) if memory is None else s.run(x, changed)
+
+    before = run(source)
+    other = source.clone()
+    other[0] *= -1.5
+    examples = far(before[1:], run(other)[1:])
+    other = source.clone()
+    other[:, 0] *= -1.5
+    tokens = far(before[:, 1:], run(other)[:, 1:])
+    measured = f"outputs change by {brief(examples)} with another example, by "
+    measured += f"{brief(tokens)} with another token"
+    if examples <= s.near or tokens > s.near:
+        return passed(measured, "0 and more than 0")
+    return failed(
+        "Attention runs over the examples of the batch instead of the tokens.",
+        measured,
+        "0 and more than 0",
+        "batch and time are exchanged: the module wants (T, B, C) and is given "
+        "(B, T, C), batch_first=True is missing, or a transpose is.",
+    )
+
+
+@check("core/order")
+def multi_head_key_order(s: MultiHead) -> Finding:
+    """Shuffled tokens do not give shuffled outputs."""
+    if s.causal == "always" or s.positions or s.rotate or s.bias or s.window:
+        return skipped("With positions or a causal mask the order matters.")
+    x, memory = s.draw(t=6, memory=6 if needs_memory(s) else None)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    source = x if memory is None else memory
+    before = s.run(x, memory)
+    if memory is None:
+        change = far(before[:, order], s.run(x[:, order]))
+    else:
+        change = far(before, s.run(x, source[:, order]))
+    if change <= s.near:
+        return passed(f"outputs differ by {brief(change)}", "0")
+    return failed(
+        "Shuffled tokens do not give shuffled outputs: tokens are told apart "
+        "by their place.",
+        f"outputs differ by {brief(change)}",
+        "0",
+        "heads are split or merged by a view that mixes tokens and features, "
+        "or the module knows positions (setting positions=True, causal).",
+    )
+
+
+def pattern(n: int, h: int, seen: Tensor, split: bool, merge: bool) -> Tensor:
+    """Which tokens an output row depends on, where axes are mixed.
+
+    A split by view(B, H, T, d) puts token (h·T + t) // H at place (h, t); a
+    merge by view(B, T, C) puts place divmod(r·H + j, T) into row r.
+    """
+    result = torch.zeros(n, n, dtype=torch.bool)
+    for r in range(n):
+        for j in range(h):
+            head, t = divmod(r * h + j, n) if merge else (j, r)
+            for other in [*seen[t].nonzero().flatten().tolist(), t]:
+                token = (head * n + other) // h if split else other
+                result[r, token] = True
+    return result
+
+
+def layout_found(s: MultiHead) -> tuple[str, int]:
+    """Which of split and merge are wrong, by the pattern of influence.
+
+    Returns
+    -------
+    str
+        "right", "split", "merge", "both" or "unknown".
+    int
+        How many pairs of tokens differ from the right pattern.
+    """
+    h, n = s.heads, 6
+    if h == 1:
+        raise UnsuitableError("there is one head, or n_heads is not known")
+    if needs_memory(s):
+        raise UnsuitableError("the module attends to a memory only")
+    if s.causal is None and not s.can("Tq"):
+        raise UnsuitableError("the module can be given no causal mask")
+    x, _ = s.draw(t=n)
+    seen = torch.ones(n, n, dtype=torch.bool).tril()
+    got = influence(s, x, causal=True) > s.zero
+    wrong = {
+        name: pattern(n, h, seen, split, merge)
+        for name, split, merge in (
+            ("right", False, False),
+            ("split", True, False),
+            ("merge", False, True),
+            ("both", True, True),
+        )
+    }
+    differ = int((got != wrong["right"]).sum())
+    for name, expected in wrong.items():
+        if torch.equal(got, expected):
+            return name, differ
+    return "unknown", differ
+
+
+def layout_finding(s: MultiHead, part: str, cause: str) -> Finding:
+    """Finding about the split or the merge of heads."""
+    try:
+        found, pairs = layout_found(s)
+    except UnsuitableError:
+        found, pairs = "unknown", 0
+    if found == "right":
+        return passed("outputs depend on the tokens that the mask allows", "")
+    if found == "unknown":
+        likely = matching(s)
+        if likely is None:
+            return skipped(
+                "Neither a causal mask nor the weights (setting weights) show it."
+            )
+        words = likely["layout"]
+        if words == "right":
+            return passed("the weights give the same output", "")
+        found = words
+    measured = (
+        f"{pairs} pairs of tokens depend on each other otherwise, as a wrong "
+        f"{'split and merge' if found == 'both' else found} would have it"
+    )
+    if found not in (part, "both"):
+        return passed(f"the {found} is wrong, not the {part}", "")
+    return failed(
+        f"Heads are {'merged' if part == 'merge' else 'split'} by a view that "
+        "mixes tokens and features"
+        + (
+            "; split and merge are both wrong, so that a test for the future "
+            "alone sees nothing."
+            if found == "both"
+            else "."
+        ),
+        measured if pairs else "the output that such a view gives",
+        "0 pairs" if pairs else "that of a transpose",
+        cause,
+    )
+
+
+@check("core/head-layout")
+def multi_head_head_split(s: MultiHead) -> Finding:
+    """Heads are split without a transpose."""
+    return layout_finding(
+        s,
+        "split",
+        "x.view(B, H, T, d) on (B, T, C): split with view(B, T, H, d), then "
+        "transpose(1, 2).",
+    )
+
+
+@check("core/head-layout")
+def multi_head_head_merge(s: MultiHead) -> Finding:
+    """Heads are merged without a transpose."""
+    return layout_finding(
+        s,
+        "merge",
+        "reshape(B, T, C) on (B, H, T, d): transpose(1, 2) first, then "
+        "reshape(B, T, C).",
+    )
+
+
+# --- Multi-head modules whose weights are known -------------------------------
+
+ROLES = {
+    "q": ("q", "query", "queries", "wq", "qs", "toq", "qry"),
+    "k": ("k", "key", "keys", "wk", "ks", "tok"),
+    "v": ("v", "value", "values", "wv", "vs", "tov", "val"),
+    "kv": ("kv", "wkv", "tokv"),
+    "qkv": ("qkv", "wqkv", "toqkv", "in", "attn", "attention"),
+    "out": (
+        "o", "out", "output", "wo", "dense", "unifyheads", "unify", "final",
+        "concat", "toout", "combine", "merge", "mix",
+    ),
+}  # fmt: skip
+FILLERS = {
+    "w", "proj", "projection", "linear", "lin", "layer", "to", "fc", "weight",
+    "bias", "weights", "net", "c", "map", "transform", "matrix", "project",
+    "head", "heads", "self", "mha", "module", "dense",
+}  # fmt: skip
+
+
+def role(name: str) -> str | None:
+    """What a parameter is for, by its name."""
+    words = name.lower().replace(".", "_").split("_")
+    words = [w for w in words if not w.isdigit()]
+    if "query_key_value" in name.lower():
+        return "qkv"
+    if "key_value" in name.lower():
+        return "kv"
+    for word in reversed(words):
+        for kind, names in ROLES.items():
+            if word in names and (word not in FILLERS or word == "dense"):
+                return kind
+    if any(w in ("proj", "projection", "fc", "linear") for w in words):
+        return "out"
+    return None
+
+
+def gathered(s: MultiHead) -> dict[str, Tensor]:
+    """Parameters by role, (rows, C) each, and biases as role + "_bias"."""
+    linear = {
+        f"{name}.weight"
+        for name, part in s.module.named_modules()
+        if isinstance(part, nn.Linear)
+    }
+    groups: dict[str, list[Tensor]] = {}
+    unnamed: list[tuple[Tensor, Tensor | None]] = []
+    parameters = dict(s.module.named_parameters())
+    for name, parameter in parameters.items():
+        p = parameter
+        kind = role(name.removesuffix(".weight").removesuffix(".bias"))
+        if kind is None:
+            if p.ndim == 2:
+                bias = parameters.get(name.removesuffix("weight") + "bias")
+                unnamed.append((p, bias))
+            continue
+        p = p.detach().double()
+        if p.ndim == 1:
+            groups.setdefault(kind + "_bias", []).append(p)
+        elif p.ndim == 3 and kind != "out":  # (H, C, d), or (H, d, C)
+            p = p.mT if p.shape[1] == s.d_model else p
+            groups.setdefault(kind, []).append(p.flatten(0, 1))
+        elif p.ndim == 3:  # (H, d, C)
+            groups.setdefault(kind, []).append(p.flatten(0, 1).mT)
+        elif p.ndim == 2:
+            turned = name not in linear and (
+                p.shape[0] == s.d_model != p.shape[1]
+            )
+            fits = name in linear or kind == "out" or not turned
+            groups.setdefault(kind, []).append(p if fits else p.mT)
+    if not groups.keys() & {"q", "qkv"} and len(unnamed) == 4:
+        for kind, (p, bias) in zip(
+            ("q", "k", "v", "out"), unnamed, strict=True
+        ):
+            groups[kind] = [p.detach().double()]
+            if bias is not None:
+                groups[kind + "_bias"] = [bias.detach().double()]
+    return {
+        kind: torch.cat(parts)
+        if kind != "out" or len(parts) == 1
+        else parts[-1]
+        for kind, parts in groups.items()
+    }
+
+
+def rearranged(fused: Tensor, parts: int, h: int, how: str) -> list[Tensor]:
+    """Rows of a fused projection, taken apart into head after head."""
+    d = len(fused) // (parts * h)
+    rest = fused.shape[1:]
+    if how == "parts":
+        return list(fused.chunk(parts))
+    shape = {
+        "heads": (h, parts, d),
+        "last": (h, d, parts),
+        "width": (d, parts, h),
+    }
+    grid = fused.reshape(*shape[how], *rest)
+    if how == "width":
+        grid = grid.movedim((1, 2), (0, 1))  # (parts, h, d)
+    else:
+        grid = grid.movedim(1 if how == "heads" else 2, 0)
+    return [part.flatten(0, 1) for part in grid]
+
+
+def candidates(s: MultiHead) -> list[dict[str, Tensor]]:
+    """Ways to read the parameters as projections; the likeliest first."""
+    if s.weights:
+        given = s.weights(s.module)
+        return [
+            {k: x.detach().double() for k, x in given.items() if x is not None}
+        ]
+    try:
+        found = gathered(s)
+    except (RuntimeError, IndexError):
+        return []
+    h, h_kv = s.heads, s.n_kv_heads or s.heads
+    result = []
+    flips = [False]
+    if not any(isinstance(m, nn.Linear) for m in s.module.modules()):
+        flips = [False, True]  # weights may be (in, out)
+    for flip in flips:
+        w = {
+            k: x.mT if flip and x.ndim == 2 and x.shape[0] == x.shape[1] else x
+            for k, x in found.items()
+        }
+        if "qkv" in w and "q" not in w:
+            rows = len(w["qkv"])
+            arrangements = ["parts", "heads", "last", "width"]
+            if h != h_kv:
+                arrangements = ["grouped"]
+            for how in arrangements:
+                c = {k: w[k] for k in ("out", "out_bias") if k in w}
+                for suffix in ("", "_bias"):
+                    fused = w.get("qkv" + suffix)
+                    if fused is None or len(fused) != rows:
+                        continue
+                    if how == "grouped":
+                        d = rows // (h + 2 * h_kv)
+                        pieces = fused.split([h * d, h_kv * d, h_kv * d])
+                    elif rows % (3 * h):
+                        continue
+                    else:
+                        pieces = rearranged(fused, 3, h, how)
+                    for kind, piece in zip("qkv", pieces, strict=True):
+                        c[kind + suffix] = piece
+                result.append(c)
+        elif "kv" in w:
+            for how in ("parts", "heads"):
+                c = {k: x for k, x in w.items() if not k.startswith("kv")}
+                for suffix in ("", "_bias"):
+                    if "kv" + suffix in w:
+                        pieces = rearranged(w["kv" + suffix], 2, h_kv, how)
+                        c["k" + suffix], c["v" + suffix] = pieces
+                result.append(c)
+        else:
+            result.append(w)
+    return [c for c in result if {"q", "k", "v"} <= c.keys()]
+
+
+def projected(x: Tensor, w: Mapping[str, Tensor], kind: str) -> Tensor:
+    """Linear layer of one role."""
+    return nn.functional.linear(x.double(), w[kind], w.get(kind + "_bias"))
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a module might do: right by default, one thing changed at a time."""
+
+    layout: str = "right"
+    law: str = "right"
+    factor: float | None = None
+    groups: str = "right"
+    axis: str = "right"
+    bias: str = "right"
+    names: str = "right"
+
+
+def guesses(s: MultiHead, d: int, t_k: int) -> list[Guess]:
+    """Right code first, then one mistake at a time."""
+    c = s.d_model or 1
+    laws = {
+        "1: the scale is missing, multiply q·k by 1 / sqrt(d)": 1.0,
+        "1 / d: the scale is applied twice, for example by the code and "
+        "by a function that scales itself (pass scale=1.0 there)": 1 / d,
+        "sqrt(d): the scale is inverted, divide by sqrt(d)": math.sqrt(d),
+        f"1 / sqrt(C) with C = {c}: the model width stands for the head width, "
+        "use q.shape[-1] after the split": 1 / math.sqrt(c),
+        "1 / sqrt(H): the number of heads stands for the width": 1
+        / math.sqrt(s.heads),
+        "1 / sqrt(T): the length stands for the width": 1 / math.sqrt(t_k),
+        "1 / d ** (1/4): only one of q and k got its share": d**-0.25,
+        "1 / C": 1 / c,
+    }
+    return [
+        Guess(),
+        *(Guess(layout=x) for x in ("split", "merge", "both")),
+        *(Guess(law=law, factor=f) for law, f in laws.items()),
+        *(
+            Guess(groups=x)
+            for x in ("tile", "time")
+            if s.n_kv_heads != s.n_heads
+        ),
+        *(Guess(axis=x) for x in ("queries", "heads", "examples")),
+        *(Guess(bias=x) for x in ("scaled", "negative", "missing") if s.bias),
+        *(Guess(names=x) for x in ("q and k", "k and v", "q and v")),
+    ]
+
+
+def guessed_output(
+    s: MultiHead,
+    w: Mapping[str, Tensor],
+    x: Tensor,
+    memory: Tensor | None,
+    guess: Guess,
+) -> Tensor:
+    """Output of right code, or of code with the mistake that is guessed."""
+    source = x if memory is None else memory
+    h, h_kv = s.heads, s.n_kv_heads or s.heads
+    kinds = dict(zip("qkv", "qkv", strict=True))
+    if guess.names != "right":
+        a, b = guess.names.split(" and ")
+        kinds[a], kinds[b] = b, a
+    heads = []
+    for kind, y, n in (("q", x, h), ("k", source, h_kv), ("v", source, h_kv)):
+        p = projected(y, w, kinds[kind])
+        b, t, width = p.shape
+        if guess.layout in ("split", "both"):
+            heads.append(p.reshape(b, n, t, width // n))
+        else:
+            heads.append(p.reshape(b, t, n, width // n).transpose(1, 2))
+    q, k, v = heads
+    g = h // h_kv
+    if guess.groups == "tile":
+        k, v = k.repeat(1, g, 1, 1), v.repeat(1, g, 1, 1)
+    elif guess.groups == "time":
+        k, v = (
+            y.repeat_interleave(g, 2).reshape(y.shape[0], h, y.shape[2], -1)
+            for y in (k, v)
+        )
+    else:
+        k, v = k.repeat_interleave(g, 1), v.repeat_interleave(g, 1)
+    if s.rotate:
+        q, k = s.rotate(q), s.rotate(k)
+    t_q, t_k = q.shape[2], k.shape[2]
+    right = s.scale or 1 / math.sqrt(q.shape[-1])
+    factor = right if guess.factor is None else guess.factor
+    logits = q @ k.mT * factor  # (B, H, Tq, Tk)
+    if s.soft_cap:
+        logits = s.soft_cap * torch.tanh(logits / s.soft_cap)
+    if s.bias:
+        weight = {"scaled": right, "negative": -1.0, "missing": 0.0}
+        logits = (
+            logits + weight.get(guess.bias, 1.0) * s.bias(t_q, t_k).double()
+        )
+    if s.causal == "always":
+        i = torch.arange(t_q)[:, None] + (t_k - t_q)
+        j = torch.arange(t_k)
+        hidden = j > i
+        if s.window:
+            hidden = hidden | (j <= i - s.window)
+        logits = logits.masked_fill(hidden, -math.inf)
+    if s.sink is not None:
+        sink = torch.as_tensor(s.sink, dtype=torch.float64).reshape(-1, 1, 1)
+        column = sink.expand(*logits.shape[:3], 1)
+        weights = torch.cat([logits, column], -1).softmax(-1)[..., :-1]
+    else:
+        axes = {"queries": 2, "heads": 1, "examples": 0}
+        weights = logits.softmax(axes.get(guess.axis, -1))
+    output = weights @ v  # (B, H, Tq, d)
+    if guess.layout in ("merge", "both"):
+        merged = output.reshape(len(x), t_q, -1)
+    else:
+        merged = output.transpose(1, 2).flatten(2)
+    return projected(merged, w, "out") if "out" in w else merged
+
+
+def matching(s: MultiHead) -> dict[str, Any] | None:
+    """What reproduces the output of the module, right code first.
+
+    Returns
+    -------
+    dict or None
+        The fields of a `Guess`, and "error"; None if nothing does.
+    """
+    if s.n_heads is None:
+        return None
+    x, memory = s.draw(b=3, t=5, memory=7 if needs_memory(s) else None)
+    output = s.run(x, memory).double().detach()
+    size = float(output.abs().max()) + 1e-9
+    limit = max(10 * s.near, 1e-5)
+    options = candidates(s)
+    for guess in guesses(s, 1, 1):
+        for w in options:
+            d = len(w["q"]) // s.heads
+            t_k = (x if memory is None else memory).shape[1]
+            real = guesses(s, d, t_k)[guesses(s, 1, 1).index(guess)]
+            try:
+                error = (
+                    far(guessed_output(s, w, x, memory, real), output) / size
+                )
+            except (RuntimeError, IndexError):
+                continue
+            if error < limit:
+                return {**dataclasses.asdict(real), "error": error}
+    return None
+
+
+def matched(s: MultiHead) -> dict[str, Any]:
+    """What reproduces the output; leaves the check where nothing does."""
+    found = matching(s)
+    if found is None:
+        raise UnsuitableError(
+            "the weights were not found or do not explain the output: give "
+            "n_heads and weights, and what else the module does (rotate, scale, "
+            "bias, soft_cap, sink)"
+        )
+    return found
+
+
+@check("core/scaling")
+def multi_head_scale(s: MultiHead) -> Finding:
+    """Factor between q·k and the logits."""
+    found = matched(s)
+    if found["law"] == "right":
+        return passed("the factor of the specification gives the output", "")
+    return failed(
+        "The logits are q·k times a wrong factor.",
+        f"the output is that of the factor {brief(found['factor'])}",
+        "1 / sqrt(d), or the setting scale",
+        f"the factor is {found['law']}.",
+    )
+
+
+@check("core/multi-head")
+def multi_head_grouped_heads(s: MultiHead) -> Finding:
+    """Which query heads use which key and value head."""
+    if s.n_kv_heads == s.n_heads:
+        return skipped("As many key heads as query heads (setting n_kv_heads).")
+    found = matched(s)
+    if found["groups"] == "right":
+        return passed("query head h uses key head h // (H / Hkv)", "")
+    tiled = found["groups"] == "tile"
+    return failed(
+        "Query heads use the wrong key and value heads."
+        if tiled
+        else "Keys are repeated along the time axis instead of the heads.",
+        "the output is that of "
+        + ("tiled heads" if tiled else "repeated tokens"),
+        "that of query head h with key head h // (H / Hkv)",
+        "heads are tiled, [0, 1, 0, 1], by repeat() or expand() in the wrong "
+        "order: use repeat_interleave(H // Hkv, dim=1) on (B, Hkv, T, d)."
+        if tiled
+        else "repeat_interleave runs over dim 2 of (B, Hkv, T, d): use dim=1.",
+    )
+
+
+@check("core/lookup")
+def multi_head_softmax_axis(s: MultiHead) -> Finding:
+    """The softmax runs over another axis than the keys."""
+    found = matched(s)
+    if found["axis"] == "right":
+        return passed("the softmax runs over the keys", "")
+    return failed(
+        f"The weights sum to 1 over the {found['axis']}, not over the keys.",
+        f"the output is that of a softmax over the {found['axis']}",
+        "a softmax over the keys",
+        "the softmax runs over the wrong axis: softmax(dim=-1) of logits "
+        "(B, H, Tq, Tk). nn.Softmax() without dim, and dim=1, are the usual "
+        "slips.",
+    )
+
+
+@check("core/scaling")
+def multi_head_bias_scaled(s: MultiHead) -> Finding:
+    """The scale is also applied to a bias."""
+    if s.bias is None:
+        return skipped("No bias (setting bias).")
+    found = matched(s)
+    if found["bias"] == "right":
+        return passed("the bias counts once", "")
+    words = {
+        "scaled": "is scaled, too: scale q·k first, (q·k) · scale + bias.",
+        "negative": "has the wrong sign: add it.",
+        "missing": "is ignored on this path.",
+    }
+    return failed(
+        "The bias does not count once.",
+        f"the output is that of a bias that is {found['bias']}",
+        "q·k · scale + bias",
+        f"the bias {words[found['bias']]}",
+    )
+
+
+@check("core/multi-head")
+def multi_head_reference(s: MultiHead) -> Finding:
+    """The output against the specification, with the module's own weights."""
+    found = matching(s)
+    if found is None:
+        if s.weights is None:
+            matched(s)
+        return failed(
+            "The output is not that of multi-head attention with these weights.",
+            "no known mistake reproduces it",
+            "the output of the specification",
+            "the other failures say what is wrong; if there is none, a setting "
+            "is missing (rotate, scale, bias, soft_cap, sink).",
+        )
+    wrong = {
+        k: v
+        for k, v in found.items()
+        if v != "right" and k not in ("error", "factor")
+    }
+    if not wrong:
+        return passed(f"relative error {brief(found['error'])}", "0")
+    what, how = next(iter(wrong.items()))
+    texts = {
+        "names": f"the projections of {how} are exchanged: check the order in "
+        "which the fused weights are cut, and that of the arguments.",
+    }
+    return failed(
+        "The output is not that of the specification, but one mistake explains it.",
+        f"{what}: {how}",
+        "right",
+        texts.get(what, f"see the check about it ({what})."),
+    )
+
+
+@check("core/softmax")
+def multi_head_half_overflow(s: MultiHead) -> Finding:
+    """In float16 q·k overflows before it is scaled down."""
+    options = candidates(s) if s.n_heads else []
+    if not options or s.scale or s.soft_cap:
+        return skipped("The weights are not known, or the scale is another.")
+    x, memory = s.draw(memory=7 if needs_memory(s) else None)
+    half = copy.deepcopy(s.module).half()
+    t = dataclasses.replace(s, module=half, dtype=torch.float16)
+    w = options[0]
+    q, k = (
+        projected(y, w, kind).unflatten(-1, (n, -1)).transpose(1, 2)
+        for y, kind, n in (
+            (x, "q", s.heads),
+            (x if memory is None else memory, "k", s.n_kv_heads or s.heads),
+        )
+    )
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    raw, d = float((q @ k.mT).abs().max()), q.shape[-1]
+    size = math.sqrt(65504 * min(2.0, math.sqrt(d) / 1.5) / raw)
+    try:
+        small = t.run(x.half(), None if memory is None else memory.half())
+        output = t.run(
+            (x * size).half(),
+            None if memory is None else (memory * size).half(),
+        )
+    except SubjectError:
+        return skipped("The module does not take float16.")
+    if not small.isfinite().all() or size * float(small.abs().max()) > 3e4:
+        return skipped("Such inputs overflow elsewhere, too.")
+    if output.isfinite().all():
+        return passed("finite where q·k overflows float16", "")
+    verdict = failed if torch.float16 in (s.dtype, *s.dtypes) else hazard
+    return verdict(
+        "In float16 the logits overflow before they are scaled.",
+        f"{int((~output.isfinite()).sum())} of {output.numel()} outputs not finite",
+        "finite outputs at q·k = 131008 at most, before the scale",
+        "q·k is divided after the product: scale q first, (q · scale) @ k, or "
+        "take the product in float32.",
+    )
+
+
+@check("practice/bugs-numbers")
+def multi_head_soft_cap_after_mask(s: MultiHead) -> Finding:
+    """The cap lifts hidden keys from -inf to -cap."""
+    if s.soft_cap is None:
+        return skipped("No soft cap (setting soft_cap).")
+    leak = 0.0
+    if s.causal == "always" or s.can("Tq"):
+        leak = float(causal_influence(s, MODES[1]).triu(1).max())
+    if s.mask != "none":
+        leak = max(leak, hidden_influence(s)[0])
+    if leak <= s.zero:
+        return passed("hidden tokens have no influence", "")
+    return failed(
+        "Hidden tokens keep the weight of the lowest capped logit.",
+        f"a hidden token changes outputs by {brief(leak)}",
+        "0",
+        "tanh turns -inf into -1, so the cap must come before the mask: scale, "
+        "cap, mask, softmax.",
+    )
+
+
+@check("core/masks")
+def multi_head_window_length(s: MultiHead) -> Finding:
+    """How many keys a sliding window holds."""
+    if s.window is None:
+        return skipped("No window (setting window).")
+    n = s.window + 4
+    x, _ = s.draw(t=n)
+    reach = influence(s, x, causal=True) > s.zero
+    seen = reach.sum(-1).tolist()
+    wanted = [min(i + 1, s.window) for i in range(n)]
+    if seen == wanted:
+        return passed(f"keys seen by each query {seen}", f"{wanted}")
+    return failed(
+        f"The window holds {seen[-1]} keys.",
+        f"keys seen by each query {seen}",
+        f"{wanted}",
+        "the window counts the query's own key: i - j < W with j <= i. "
+        "i - j <= W keeps one more, and so does triu(-W).",
+    )
+
+
+@check("practice/bugs-positions")
+def multi_head_documents_leak(s: MultiHead) -> Finding:
+    """Packed documents see each other."""
+    if s.documents is None:
+        return skipped("No argument takes document ids (setting documents).")
+    x, _ = s.draw(t=6)
+    ids = torch.tensor([0, 0, 0, 1, 1, 1]).expand(len(x), -1)
+    reach = influence(s, x, **{s.documents: ids})
+    leak = float(reach[3:, :3].max())
+    if leak <= s.zero:
+        return passed("the second document does not see the first", "")
+    return failed(
+        "The second document sees the first.",
+        f"its outputs change by {brief(leak)} with the first document",
+        "0",
+        "the mask is causal only; resetting the positions does not separate "
+        "documents: join it with ids[:, :, None] == ids[:, None, :].",
+    )
+
+
+@check("core/scaling")
+def multi_head_gradients(s: MultiHead) -> Finding:
+    """Gradient along one direction against a difference of outputs."""
+    if s.dtype != torch.float64:
+        return skipped("Differences need float64.")
+    x, memory = s.draw(memory=7 if needs_memory(s) else None)
+    g = generator(s, 8)
+    directions, inputs = [], [x.clone().requires_grad_()]
+    module = without_dropout(s.module)
+    inputs += [p for p in module.parameters() if p.requires_grad]
+    for y in inputs:
+        directions.append(
+            torch.randn(y.shape, generator=g, dtype=torch.float64)
+        )
+    output = s.run(inputs[0], memory, module=module)
+    if not output.requires_grad:
+        return failed(
+            "The output has no gradient.",
+            "requires_grad is False",
+            "True",
+            "the code runs under no_grad, detaches, or leaves PyTorch.",
+        )
+    seed = torch.randn(output.shape, generator=g, dtype=torch.float64)
+    grads = torch.autograd.grad(output, inputs, seed, allow_unused=True)
+
+    def moved(index: int, step: float) -> float:
+        with torch.no_grad():
+            inputs[index].add_(directions[index], alpha=step)
+            result = float(
+                (s.run(inputs[0], memory, module=module) * seed).sum()
+            )
+            inputs[index].add_(directions[index], alpha=-step)
+        return result
+
+    names = ["x", *(n for n, p in module.named_parameters() if p.requires_grad)]
+    wrong = {}
+    for i, (name, grad) in enumerate(zip(names, grads, strict=True)):
+        # Two steps: where they disagree, the output is not smooth (or float32).
+        numeric, coarse = (
+            (moved(i, h) - moved(i, -h)) / (2 * h) for h in (1e-3, 2e-3)
+        )
+        exact = 0.0 if grad is None else float((grad * directions[i]).sum())
+        size = abs(numeric) + abs(exact) + 1e-3
+        if abs(numeric - exact) > 0.02 * size + 10 * abs(numeric - coarse):
+            wrong[name] = exact, numeric
+    if not wrong:
+        return passed("gradients agree with differences of outputs", "")
+    name, (exact, numeric) = next(iter(wrong.items()))
+    return failed(
+        f"The gradient of {', '.join(wrong)} is wrong.",
+        f"{brief(exact)} along a direction in {name}",
+        f"{brief(numeric)}, by a difference of outputs",
+        "a step is detached (no_grad, detach, .data, a clamp), or a backward "
+        "pass written by hand is wrong.",
+    )
+
+
+@check("core/multi-head")
+def multi_head_inputs_changed(s: MultiHead) -> Finding:
+    """The input is changed in place."""
+    x, memory = s.draw(memory=7 if needs_memory(s) else None)
+    kept = x.clone(), None if memory is None else memory.clone()
+    s.run(x, memory)
+    same = torch.equal(x, kept[0])
+    if memory is not None and kept[1] is not None:
+        same = same and torch.equal(memory, kept[1])
+    if same:
+        return passed("inputs are left as they are", "")
+    return failed(
+        "The call changes its input in place.",
+        "inputs differ after the call",
+        "the same",
+        "an operation with _ at its end (mul_, div_) or *= works on the "
+        "caller's tensor.",
+    )
+
+
+@check("core/builtin")
+def multi_head_calls_remembered(s: MultiHead) -> Finding:
+    """The output depends on earlier calls."""
+    x, memory = s.draw(memory=7 if needs_memory(s) else None)
+    module = copy.deepcopy(s.module)
+    before = s.run(x, memory, module=module)
+    other, more = s.draw(3, 7, memory=9 if memory is not None else None, salt=1)
+    s.run(other, more, module=module)
+    change = far(before, s.run(x, memory, module=module))
+    if change <= s.near:
+        return passed(f"outputs change by {brief(change)}", "0")
+    return failed(
+        "The output depends on what the module was called with before.",
+        f"outputs change by {brief(change)}",
+        "0",
+        "a mask, a table or a cache of an earlier call is kept and used for "
+        "another length or batch.",
+    )
+
+
+@check("core/softmax")
+def multi_head_dtype_kept(s: MultiHead) -> Finding:
+    """The output has another dtype than the input."""
+    wrong = []
+    for dtype in (torch.float32, torch.bfloat16):
+        t = dataclasses.replace(
+            s, module=copy.deepcopy(s.module).to(dtype), dtype=dtype
+        )
+        x, memory = t.draw(memory=7 if needs_memory(s) else None)
+        try:
+            output = t.run(x, memory)
+        except SubjectError:
+            continue
+        if output.dtype != dtype:
+            wrong.append(f"{dtype} gives {output.dtype}".replace("torch.", ""))
+    if not wrong:
+        return passed("the dtype of the input", "")
+    return hazard(
+        "The output has another dtype than the input.",
+        ", ".join(wrong),
+        "the dtype of the input",
+        "the softmax was taken in float32 and not cast back, or a constant is "
+        "float64: end with .to(x.dtype).",
+    )
+
+
+@check("core/head-layout")
+def multi_head_non_contiguous(s: MultiHead) -> Finding:
+    """Inputs that are views of other memory."""
+    x, memory = s.draw(memory=7 if needs_memory(s) else None)
+    before = s.run(x, memory)
+    view = torch.stack([x, x + 1], -1)[..., 0]
+    try:
+        change = far(before, s.run(view, memory))
+    except SubjectError as error:
+        return hazard(
+            "Inputs that are not contiguous are refused.",
+            str(error),
+            "an output",
+            "view needs contiguous memory: reshape does not.",
+        )
+    if change <= s.near:
+        return passed(f"outputs change by {brief(change)}", "0")
+    return failed(
+        "The output depends on how the input lies in memory.",
+        f"outputs change by {brief(change)}",
+        "0",
+        "strides are ignored (as_strided, data_ptr, numpy views).",
+    )
+
+
+# --- The command line ---------------------------------------------------------
+
+SUBJECTS: dict[str, type[Any]] = {
+    "attention": Attention,
+    "multi_head": MultiHead,
+}
+
+
+def loaded(address: str, new: Mapping[str, Any]) -> Any:
+    """What package.module:name stands for; a class is constructed."""
+    module_name, separator, name = address.partition(":")
+    if not separator or not name:
+        raise ValueError(
+            f"give package.module:name, got {address!r}: the module as in an "
+            "import, and the function, class or object in it"
+        )
+    found: Any = importlib.import_module(module_name)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(
+                f"{module_name} has no {name}: it has "
+                + ", ".join(n for n in vars(found) if not n.startswith("_"))
+            )
+        found = getattr(found, part)
+    return found(**new) if isinstance(found, type) else found
+
+
+def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
+    """Settings from name=value; values are Python literals, or words."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise ValueError(f"give name=value, got {pair!r}")
+        try:
+            settings[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            settings[name] = value
+    return settings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Report about package.module:name; 1 when a check fails, 2 when it cannot."""
+    parser = argparse.ArgumentParser(
+        prog="python -m contract", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument(
+        "subject",
+        help="package.module:name of a function, a module class or object, or "
+        "of an Attention, MultiHead, Positions or Cache",
+    )
+    parser.add_argument(
+        "--kind", choices=list(SUBJECTS), help="if it is not clear"
+    )
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="name=value",
+        help="settings of the subject, for example mask=hide n_heads=4",
+    )
+    parser.add_argument(
+        "--new",
+        nargs="+",
+        default=[],
+        metavar="name=value",
+        help="arguments with which a class is constructed",
+    )
+    parser.add_argument("--json", action="store_true", help="for machines")
+    options = parser.parse_args(arguments)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = loaded(options.subject, settings_of(options.new))
+        settings = settings_of(options.set)
+        if isinstance(found, Subject):
+            subject = dataclasses.replace(found, **settings)  # type: ignore[type-var]
+        else:
+            module = isinstance(found, nn.Module)
+            kind = options.kind or ("multi_head" if module else "attention")
+            subject = SUBJECTS[kind](found, **settings)
+        report = run_checks(subject)
+    except (ImportError, TypeError, ValueError, SubjectError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(report.to_dict(), indent=1))
+    else:
+        print(report)
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    # The classes of __main__ would not be those that the subject imports.
+    own = __spec__.name if __spec__ else Path(__file__).stem
+    sys.exit(importlib.import_module(own).main())
