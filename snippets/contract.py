@@ -35,6 +35,7 @@ import copy
 import dataclasses
 import importlib
 import inspect
+import itertools
 import json
 import math
 import sys
@@ -298,7 +299,7 @@ def cases(subject: Subject) -> list[Case]:
 
 def far(a: Tensor, b: Tensor) -> float:
     """Largest difference, infinite where one is NaN and the other is not."""
-    a, b = torch.broadcast_tensors(a.double(), b.double())
+    a, b = torch.broadcast_tensors(a.detach().double(), b.detach().double())
     both = a.isnan() & b.isnan()
     difference = (a - b).abs().masked_fill(both | (a == b), 0.0)
     return float(difference.nan_to_num(math.inf, math.inf).max())
@@ -307,6 +308,11 @@ def far(a: Tensor, b: Tensor) -> float:
 def brief(number: float) -> str:
     """Number in three digits."""
     return f"{number:.3g}"
+
+
+def size(x: Tensor) -> float:
+    """Largest absolute value."""
+    return float(x.detach().double().abs().max())
 
 
 def generator(subject: Subject, salt: int = 0) -> torch.Generator:
@@ -2147,8 +2153,8 @@ MODULE_MASK_SHAPES = (
     "(B, 1, Tq, Tk)",
     "(B, H, Tq, Tk)",
     "(B, Tq, Tk)",
-    "(Tq, Tk)",
     "(B·H, Tq, Tk)",
+    "(Tq, Tk)",
     "(B, 1, 1, Tk)",
     "(B, Tk)",
 )
@@ -2480,8 +2486,12 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
         own = [n for n in first if not any(w in n.lower() for w in memory)]
         mask_argument = next(iter(own or first or masks), None)
     flag = next((n for n in names if "causal" in n.lower()), None)
+    padding = [
+        n for n in names if "padding" in n.lower() and n != mask_argument
+    ]
     s = dataclasses.replace(
         s,
+        padding=s.padding or next(iter(padding), None),
         d_model=width,
         d_memory=s.d_memory or width,
         n_heads=s.n_heads or attribute(module, HEADS),
@@ -2498,7 +2508,7 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
         t = dataclasses.replace(
             s, module=copy.deepcopy(module).to(dtype), dtype=dtype
         )
-        if attempt(lambda t=t: float(ordinary(t).sum())) < math.inf:
+        if attempt(lambda t=t: size(ordinary(t))) < math.inf:
             break
         t = dataclasses.replace(t, mask="attend" if t.mask is None else t.mask)
     s = t
@@ -2507,6 +2517,10 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
         if not isinstance(first, bool):
             first = batch_axis(s)
         s = dataclasses.replace(s, batch_first=first)
+    if given.causal is None and s.causal:
+        x, _ = s.draw()
+        if attempt(lambda: size(s.run(x, causal=True))) == math.inf:
+            s = dataclasses.replace(s, causal=None)  # a hint beside a mask
     if s.causal is None and attempt(lambda: looks_causal(s)) == 0:
         s = dataclasses.replace(s, causal="always")
     if s.mask != "none":
@@ -2574,8 +2588,7 @@ def detect_module_mask(s: MultiHead) -> MultiHead:
         """Influence of a hidden key, as a part of that of the others."""
         n = 5
         cross = (
-            t.memory
-            and attempt(lambda: float(t.run(t.draw()[0]).sum())) == math.inf
+            t.memory and attempt(lambda: size(t.run(t.draw()[0]))) == math.inf
         )
         x, memory = t.draw(
             b=3, t=n if not cross else 4, memory=n if cross else None
@@ -2680,8 +2693,7 @@ def hidden_influence(s: MultiHead, **more: Any) -> tuple[float, float, float]:
 def needs_memory(s: MultiHead) -> bool:
     """Whether the module cannot be called without a memory."""
     return (
-        bool(s.memory)
-        and attempt(lambda: float(s.run(s.draw()[0]).sum())) == math.inf
+        bool(s.memory) and attempt(lambda: size(s.run(s.draw()[0]))) == math.inf
     )
 
 
@@ -3479,11 +3491,11 @@ def layout_found(s: MultiHead) -> tuple[str, int]:
         raise UnsuitableError("there is one head, or n_heads is not known")
     if needs_memory(s):
         raise UnsuitableError("the module attends to a memory only")
-    if s.causal is None and not s.can("Tq"):
-        raise UnsuitableError("the module can be given no causal mask")
     x, _ = s.draw(t=n)
     seen = torch.ones(n, n, dtype=torch.bool).tril()
-    got = influence(s, x, causal=True) > s.zero
+    # Where no causal mask can be given, there may be one that leaks.
+    asks = s.causal is not None or s.can("Tq")
+    got = influence(s, x, causal=asks) > s.zero
     wrong = {
         name: pattern(n, h, seen, split, merge)
         for name, split, merge in (
@@ -3848,23 +3860,31 @@ def matching(s: MultiHead) -> dict[str, Any] | None:
         return None
     x, memory = s.draw(b=3, t=5, memory=7 if needs_memory(s) else None)
     output = s.run(x, memory).double().detach()
-    size = float(output.abs().max()) + 1e-9
+    level = size(output) + 1e-9
     limit = max(10 * s.near, 1e-5)
     options = candidates(s)
-    for guess in guesses(s, 1, 1):
-        for w in options:
+    subjects = [s]
+    if s.causal is None and s.mask == "none" and memory is None:
+        subjects.append(dataclasses.replace(s, causal="always"))
+    for index in range(len(guesses(s, 1, 1))):
+        for t, w in itertools.product(subjects, options):
             d = len(w["q"]) // s.heads
             t_k = (x if memory is None else memory).shape[1]
-            real = guesses(s, d, t_k)[guesses(s, 1, 1).index(guess)]
+            real = guesses(s, d, t_k)[index]
             try:
                 error = (
-                    far(guessed_output(s, w, x, memory, real), output) / size
+                    far(guessed_output(t, w, x, memory, real), output) / level
                 )
             except (RuntimeError, IndexError):
                 continue
             if error < limit:
                 return {**dataclasses.asdict(real), "error": error}
     return None
+
+
+def head_sizes(s: MultiHead) -> tuple[int, int]:
+    """Head width d, and the number of keys in `matching`."""
+    return len(candidates(s)[0]["q"]) // s.heads, 7 if needs_memory(s) else 5
 
 
 def matched(s: MultiHead) -> dict[str, Any]:
@@ -3889,7 +3909,12 @@ def multi_head_scale(s: MultiHead) -> Finding:
         "The logits are q·k times a wrong factor.",
         f"the output is that of the factor {brief(found['factor'])}",
         "1 / sqrt(d), or the setting scale",
-        f"the factor is {found['law']}.",
+        "the factor is "
+        + " Or it is ".join(
+            f"{guess.law}."
+            for guess in guesses(s, *head_sizes(s))
+            if guess.factor and abs(guess.factor / found["factor"] - 1) < 1e-6
+        ),
     )
 
 
@@ -3975,15 +4000,20 @@ def multi_head_reference(s: MultiHead) -> Finding:
     if not wrong:
         return passed(f"relative error {brief(found['error'])}", "0")
     what, how = next(iter(wrong.items()))
-    texts = {
-        "names": f"the projections of {how} are exchanged: check the order in "
-        "which the fused weights are cut, and that of the arguments.",
+    told = {
+        "layout": "see head_split and head_merge.",
+        "law": "see scale.",
+        "groups": "see grouped_heads.",
+        "axis": "see softmax_axis.",
+        "bias": "see bias_scaled.",
+        "names": f"the projections of {how} are exchanged: compare the order in "
+        "which fused weights are cut, and that of the arguments.",
     }
     return failed(
-        "The output is not that of the specification, but one mistake explains it.",
-        f"{what}: {how}",
-        "right",
-        texts.get(what, f"see the check about it ({what})."),
+        "The output is not that of the specification; one mistake explains it.",
+        f"relative error {brief(found['error'])} with that mistake",
+        "the output of right code",
+        told[what],
     )
 
 
