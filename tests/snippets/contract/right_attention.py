@@ -44,7 +44,7 @@ def annotated_floor(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tenso
 
 @RIGHT.function(mask="additive")
 def additive_float(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
-    logits = q @ k.mT * q.shape[-1] ** -0.5
+    logits: Tensor = q @ k.mT * q.shape[-1] ** -0.5
     if mask is not None:
         logits = logits + mask.to(logits.dtype)
     return logits.softmax(dim=-1) @ v
@@ -235,7 +235,7 @@ def grouped_expand_reshape(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -
 
     n_rep = q.shape[1] // k.shape[1]
     k, v = repeat_kv(k, n_rep), repeat_kv(v, n_rep)
-    scores = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
+    scores: Tensor = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
     if mask is not None:
         scores = scores + mask
     return scores.softmax(-1) @ v
@@ -401,7 +401,7 @@ class _Flash(torch.autograd.Function):
 def backward_by_hand(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
     if mask is None:
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool)
-    output: Tensor = _Flash.apply(q, k, v, mask)
+    output: Tensor = _Flash.apply(q, k, v, mask)  # type: ignore[no-untyped-call]
     return output
 
 
@@ -419,7 +419,7 @@ def mask_for_each_sample(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> 
     scores = (q @ k.mT / math.sqrt(d)).flatten(0, 1)
     if mask is not None:
         scores = scores.masked_fill(~mask.repeat_interleave(h, dim=0), -INF)
-    return (scores.softmax(-1) @ v.flatten(0, 1)).unflatten(0, (b, h))
+    return (scores.softmax(-1) @ v.flatten(0, 1)).view(b, h, *q.shape[2:])
 
 
 @RIGHT.function(documents=True, causal="top-left", mask="")

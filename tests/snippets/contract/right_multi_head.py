@@ -276,10 +276,11 @@ class NoOutputProjection(nn.Module):
         q, k, v = (
             layer(x).unflatten(-1, (H, D)).transpose(1, 2) for layer in (self.wq, self.wk, self.wv)
         )
-        scores = q @ k.mT / D**0.5
+        scores: Tensor = q @ k.mT / D**0.5
         if mask is not None:
             scores = scores.masked_fill(~mask, -INF)
-        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        merged: Tensor = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return merged
 
 
 def _tensors(module: Any) -> Weights:

@@ -1,7 +1,7 @@
 """The right code of the corpus is right, and each wrong piece is wrong where it says so."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,7 +155,7 @@ def convention(mask: Tensor, kind: str, dtype: torch.dtype) -> Tensor:
 
 def arguments(settings: Settings, call: Call) -> tuple[list[Any], dict[str, Any]]:
     layout = settings["layout"]
-    change = {
+    change: Callable[[Tensor], Tensor] = {
         "(B, H, T, d)": lambda x: x,
         "(B, T, H, d)": lambda x: x.transpose(1, 2),
         "(B, T, d)": lambda x: x[:, 0],
@@ -230,11 +230,12 @@ def in_torch(settings: Settings, call: Call, q: Tensor, k: Tensor, v: Tensor) ->
 
 
 def gradients(settings: Settings, fn: Any, call: Call, rows: Tensor | None = None) -> list[Tensor]:
-    leaves = [x.clone().requires_grad_() for x in (call.q, call.k, call.v)]
+    q, k, v = (x.clone().requires_grad_() for x in (call.q, call.k, call.v))
+    leaves = [q, k, v]
     if fn is None:
-        output = in_torch(settings, call, *leaves)
+        output = in_torch(settings, call, q, k, v)
     else:
-        changed = Call(*leaves, call.mask, call.bias, call.causal, call.documents, call.keywords)
+        changed = Call(q, k, v, call.mask, call.bias, call.causal, call.documents, call.keywords)
         output = run(settings, fn, changed)
     if rows is not None:
         output = output[rows]
@@ -455,7 +456,8 @@ def put(settings: Settings, given: Step) -> tuple[list[Any], dict[str, Any]]:
     def order(x: Tensor) -> Tensor:
         return x if settings["batch_first"] else x.transpose(0, 1)
 
-    positional, keywords = [order(given.x)], {}
+    positional: list[Any] = [order(given.x)]
+    keywords: dict[str, Any] = {}
     if given.memory is not None:
         positional += [order(given.memory)] * (2 if settings["memory"] == "triple" else 1)
     elif settings["memory"] == "triple":
@@ -541,7 +543,7 @@ def mean_output(settings: Settings, module: nn.Module, given: Step) -> Tensor:
         mask = mask.repeat(1000, *[1] * (mask.dim() - 1))
     memory = None if memory is None else memory.repeat(1000, 1, 1)
     output = run_module(settings, module, Step(given.x.repeat(1000, 1, 1), memory, mask))
-    return output.unflatten(0, (1000, len(given.x))).mean(0)
+    return output.view(1000, *given.x.shape).mean(0)
 
 
 @named_right_module

@@ -227,7 +227,7 @@ def mask_tiled_over_heads(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) ->
     scores = scaled(q, k).flatten(0, 1)
     if mask is not None:
         scores = scores.masked_fill(~mask.repeat(h, 1, 1), -INF)
-    return (scores.softmax(-1) @ v.flatten(0, 1)).unflatten(0, (b, h))
+    return (scores.softmax(-1) @ v.flatten(0, 1)).view(b, h, *q.shape[2:])
 
 
 @WRONG.function("mask_broadcast", mask_shape="(B, Tq, Tk)")
@@ -1099,7 +1099,7 @@ class _Backward(torch.autograd.Function):
 def _by_hand(q: Tensor, k: Tensor, v: Tensor, mask: Mask, fault: str) -> Tensor:
     if mask is None:
         mask = torch.ones(q.size(-2), k.size(-2), dtype=torch.bool)
-    output: Tensor = _Backward.apply(q, k, v, mask, fault)
+    output: Tensor = _Backward.apply(q, k, v, mask, fault)  # type: ignore[no-untyped-call]
     return output
 
 

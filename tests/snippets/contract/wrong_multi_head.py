@@ -163,7 +163,7 @@ class OneProjectionForAllHeads(Right):
 
     def attend(self, x: Tensor, memory: Tensor, mask: Mask) -> Tensor:
         q, k, v = (
-            F.linear(y.unflatten(-1, (H, D)), f.weight[:D, :D], f.bias[:D]).transpose(1, 2)
+            F.linear(y.view(*y.shape[:-1], H, D), f.weight[:D, :D], f.bias[:D]).transpose(1, 2)
             for f, y in ((self.q, x), (self.k, memory), (self.v, memory))
         )
         weights = self.normalise(self.hide(self.score(q, k), mask))
@@ -481,7 +481,8 @@ class ScaleMissing(Right):
 @WRONG.module("scale", weights=weights, needs="specification")
 class ScaleByModelWidth(Right):
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        return q @ k.transpose(-2, -1) / C**0.5
+        scores: Tensor = q @ k.transpose(-2, -1) / C**0.5
+        return scores
 
 
 @WRONG.module("scale", weights=weights, needs="specification")
@@ -493,13 +494,15 @@ class ScaleTwice(Right):
 @WRONG.module("scale", weights=weights, needs="specification")
 class ScaleInverted(Right):
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        return q @ k.transpose(-2, -1) / D**-0.5
+        scores: Tensor = q @ k.transpose(-2, -1) / D**-0.5
+        return scores
 
 
 @WRONG.module("scale", weights=weights, needs="specification")
 class ScaleByNumberOfHeads(Right):
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        return q @ k.transpose(-2, -1) / (C * H) ** 0.5
+        scores: Tensor = q @ k.transpose(-2, -1) / (C * H) ** 0.5
+        return scores
 
 
 @WRONG.module("scale", weights=weights)
@@ -581,7 +584,8 @@ class DropoutAlwaysOn(Right):
 @WRONG.module("dropout_in_evaluation", weights=weights, dropout=0.5, situation="evaluation")
 class DropoutMadeInForward(Right):
     def normalise(self, scores: Tensor) -> Tensor:
-        return nn.Dropout(0.5)(scores.softmax(-1))  # a new one is always in training
+        dropped: Tensor = nn.Dropout(0.5)(scores.softmax(-1))  # a new one is always in training
+        return dropped
 
 
 @WRONG.module("dropout_rescaled", weights=weights, dropout=0.5, situation="training mean")
@@ -736,7 +740,8 @@ class OutputInFloat32(Right):
 @WRONG.module("half_overflow", weights=weights, situation="half large", dtype=torch.float16)
 class HalfOverflows(Right):
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        return q @ k.transpose(-2, -1) * D**-0.5
+        scores: Tensor = q @ k.transpose(-2, -1) * D**-0.5
+        return scores
 
 
 @WRONG.module("non_contiguous", weights=weights, situation="strided", mask_argument="")
