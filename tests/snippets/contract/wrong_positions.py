@@ -29,6 +29,7 @@ from tests.snippets.contract.entries import (
     rotary,
 )
 from tests.snippets.contract.right_positions import (
+    LLAMA3,
     embedding,
     inv_freq,
     offsets,
@@ -716,15 +717,6 @@ def ntk_without_its_exponent() -> Apply:
         return half(x, positions[..., None].float() * inv_freq(x.shape[-1], 10000.0 * 4.0))
 
     return apply
-
-
-LLAMA3 = {
-    "kind": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_length": 1024,
-}
 
 
 @collect(
