@@ -110,6 +110,8 @@ def example_recipes():
 class Rotary(nn.Module):
     """Cosines of the rotary angles, from frequencies that are a buffer."""
 
+    frequencies: Tensor
+
     def __init__(self, width: int):
         super().__init__()
         exponents = torch.arange(0, width, 2) / width
