@@ -207,6 +207,10 @@ class Subject:
         """Name for the report."""
         raise NotImplementedError
 
+    def fresh(self) -> "Subject":
+        """Same subject, without the traces of earlier calls."""
+        return self
+
 
 Check = Callable[[Any], Finding]
 CHECKS: dict[str, dict[str, tuple[Check, str]]] = {
@@ -236,7 +240,7 @@ def run_check(subject: Subject, name: str) -> Finding:
         warnings.simplefilter("ignore")
         torch.manual_seed(subject.seed)
         try:
-            finding = function(subject)
+            finding = function(subject.fresh())
         except UnsuitableError as error:
             finding = skipped(f"Not asked: {error}.")
         except SubjectError as error:
@@ -442,7 +446,7 @@ class Attention(Subject):
     mask_shape : str
         One of MASK_SHAPES, the largest that the function takes.
     causal : str
-        "always", or the name of a flag; None if neither is found.
+        "always", "never", or the name of a flag.
     alignment : str
         With Tq != Tk: "top-left" (query i sees keys 0 to i) or "bottom-right"
         (the last query sees the last key).
@@ -634,7 +638,7 @@ class Attention(Subject):
     def laid_out(self, x: Tensor) -> Tensor:
         """(B, H, T, d) in the layout of the subject."""
         if self.layout == "(B, T, H, d)":
-            return x.transpose(1, 2).contiguous()
+            return x.transpose(1, 2)
         return x[:, 0] if self.layout == "(B, T, d)" else x
 
     def weights(
@@ -785,6 +789,8 @@ def detect_attention(s: Attention) -> Attention:
         s = dataclasses.replace(s, mask="none")
     if s.causal is None:
         s = dataclasses.replace(s, causal=argument(s.fn, "causal"))
+    never = s.causal == "never"
+    s = dataclasses.replace(s, causal=None if never else s.causal)
     if s.dropout is None:
         s = dataclasses.replace(s, dropout=argument(s.fn, "dropout"))
     if s.training is None:
@@ -794,6 +800,7 @@ def detect_attention(s: Attention) -> Attention:
         dataclasses.replace(s, dtype=dtype, layout=layout)
         for dtype in ([s.dtype] if s.dtype else list(TOLERANCE))
         for layout in ([s.layout] if s.layout else LAYOUTS)
+        if s.n_kv_heads is None or layout != "(B, T, d)"
     ]
     masked = [
         dataclasses.replace(c, needs_mask=True, mask=mask, mask_shape=shape)
@@ -818,7 +825,7 @@ def detect_attention(s: Attention) -> Attention:
 
     oblong = attempt(lambda: far(s.call(*s.draw(t_q=5, t_k=7)), torch.ones(())))
     s = dataclasses.replace(s, same_lengths=oblong == math.inf)
-    if s.causal is None:
+    if s.causal is None and not never:
         q, k, _ = s.draw(t_q=6, t_k=6)
         future = attempt(lambda: float(s.weights(q, k).triu(1).abs().max()))
         if future < 1e-12:
@@ -1050,8 +1057,8 @@ def attention_mask_floor(s: Attention) -> Finding:
                 f"With a mask the call raises in {kind}.",
                 str(error),
                 "an output, as without a mask",
-                f"a floor such as -1e9 does not exist in {kind}: use -inf, or "
-                "torch.finfo(logits.dtype).min.",
+                f"a floor such as -1e9 does not exist in {kind}, or the mask has "
+                "another dtype: use -inf, or torch.finfo(logits.dtype).min.",
             )
             if promised:
                 return worst
@@ -1824,12 +1831,12 @@ def attention_dropout_rescaled(s: Attention) -> Finding:
     """Weights that are kept are divided by the share that is kept."""
     if s.dropout is None:
         return skipped("No argument sets the dropout (setting dropout).")
-    q, k, _ = s.draw(8)
+    q, k, _ = s.draw(8, 3, 3)
     exact = s.weights(q, k)
-    more: dict[str, Any] = {s.dropout: 0.5}
+    more: dict[str, Any] = {s.dropout: 0.25}
     if s.training:
         more[s.training] = True
-    draws = torch.stack([s.weights(q, k, **more) for _ in range(64)])
+    draws = torch.stack([s.weights(q, k, **more) for _ in range(96)])
     if not draws.isfinite().all():
         return failed(
             "Dropout makes NaN.",
@@ -1958,13 +1965,13 @@ def attention_documents_leak(s: Attention) -> Finding:
     if s.documents is None:
         return skipped("No argument takes document ids (setting documents).")
     q, k, v = s.draw(t_q=6, t_k=6)
-    ids = torch.tensor([0, 0, 0, 1, 1, 1]).expand(q.shape[0], -1)
+    ids = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]])
     causal = s.causal is not None
     before = s.call(q, k, v, causal=causal, **{s.documents: ids})
-    k2, v2 = k.clone(), v.clone()
-    k2[:, :, :3], v2[:, :, :3] = k2[:, :, :3] * -2, v2[:, :, :3] * -2
+    first = (ids == 0)[:, None, :, None]  # (B, 1, T, 1)
+    k2, v2 = torch.where(first, -2 * k, k), torch.where(first, -2 * v, v)
     after = s.call(q, k2, v2, causal=causal, **{s.documents: ids})
-    change = far(before[:, :, 3:], after[:, :, 3:])
+    change = far(before.masked_fill(first, 0.0), after.masked_fill(first, 0.0))
     if change <= s.near:
         return passed("the second document does not see the first", "")
     return failed(
@@ -2172,15 +2179,16 @@ def attention_non_contiguous(s: Attention) -> Finding:
     """Inputs that are views of other memory."""
     q, k, v = s.draw()
     before = s.call(q, k, v)
-    views = [
-        torch.stack([x, x + 1], -1)[..., 0]
-        if s.layout == LAYOUTS[1]
-        else x.transpose(-1, -2).contiguous().transpose(-1, -2)
-        for x in (q, k, v)
-    ]
-    t = dataclasses.replace(s, detected=s.detected)
+    change = 0.0
     try:
-        change = far(before, t.call(*views))
+        for axis in (-1, 1):
+            views = [
+                x.transpose(axis, 2).contiguous().transpose(axis, 2)
+                if axis > 0 or s.layout != LAYOUTS[1]
+                else torch.stack([x, x + 1], -1)[..., 0]
+                for x in (q, k, v)
+            ]
+            change = max(change, far(before, s.call(*views)))
     except SubjectError as error:
         return hazard(
             "Inputs that are not contiguous are refused.",
@@ -2372,6 +2380,10 @@ class MultiHead(Subject):
     def near(self) -> float:
         """Largest error that rounding explains."""
         return self.tolerance or TOLERANCE[self.dtype or torch.float64]
+
+    def fresh(self) -> "MultiHead":
+        """Same subject with a copy of the module."""
+        return dataclasses.replace(self, module=copy.deepcopy(self.module))
 
     @property
     def heads(self) -> int:
@@ -2614,10 +2626,13 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
             first = batch_axis(s)
         s = dataclasses.replace(s, batch_first=first)
     if given.causal is None and s.causal:
+        # A flag that cannot stand alone is a hint about a mask.
         x, _ = s.draw()
         if attempt(lambda: size(s.run(x, causal=True))) == math.inf:
-            s = dataclasses.replace(s, causal=None)  # a hint beside a mask
-    if s.causal is None and attempt(lambda: looks_causal(s)) == 0:
+            s = dataclasses.replace(s, causal=None)
+    never = s.causal == "never"
+    s = dataclasses.replace(s, causal=None if never else s.causal)
+    if s.causal is None and not never and attempt(lambda: looks_causal(s)) == 0:
         s = dataclasses.replace(s, causal="always")
     if s.mask != "none":
         s = detect_module_mask(s)
@@ -2630,7 +2645,8 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
         for name in names
         if getattr(s, name) != getattr(given, name)
     }
-    return dataclasses.replace(s, detected=found)
+    unused = copy.deepcopy(given.module).to(s.dtype)
+    return dataclasses.replace(s, module=unused, detected=found)
 
 
 def ordinary(s: MultiHead) -> Tensor:
@@ -2886,6 +2902,21 @@ def hidden_response(s: MultiHead) -> tuple[float, float, float]:
     )
 
 
+def removal_error(s: MultiHead) -> float:
+    """Distance of outputs with hidden last keys from those without them."""
+    n = 6
+    cross = needs_memory(s)
+    x, memory = s.draw(t=n, memory=n if cross else None)
+    mask = torch.ones(
+        x.shape[0] if s.can("B") else 1, 1, 1, n, dtype=torch.bool
+    )
+    mask[..., n - 2 :] = False
+    whole = s.run(x, memory, mask)
+    if memory is not None:
+        return far(whole, s.run(x, memory[:, : n - 2]))
+    return far(whole[:, : n - 2], s.run(x[:, : n - 2]))
+
+
 @check("core/masks")
 def multi_head_mask_after_softmax(s: MultiHead) -> Finding:
     """Hidden tokens have no weight, and yet change that of the others."""
@@ -2912,6 +2943,17 @@ def multi_head_mask_multiplied(s: MultiHead) -> Finding:
     need_mask(s)
     one, bend, _ = hidden_response(s)
     measured = f"outputs change by {brief(one)} when a hidden token changes"
+    removed = removal_error(s)
+    if one <= s.zero and removed > s.near:
+        return failed(
+            "Hidden tokens do not reach the output, but their places count in "
+            "the softmax.",
+            f"outputs differ by {brief(removed)} from those without the tokens",
+            "0",
+            "tokens, keys or values are multiplied by the mask: a key of zeros "
+            "has the logit 0 and the weight of exp(0) = 1. Fill the logits with "
+            "-inf instead.",
+        )
     if one <= s.zero or bend > 1e-4 * one:
         return passed(measured, "0")
     return failed(
@@ -2928,7 +2970,17 @@ def multi_head_mask_multiplied(s: MultiHead) -> Finding:
 def multi_head_mask_floor(s: MultiHead) -> Finding:
     """A finite floor leaks when the logits are low, or fits no half dtype."""
     need_mask(s)
-    if hidden_response(s)[0] > s.zero:
+    one, bend, _ = hidden_response(s)
+    if one > s.zero and bend < 1e-4 * one:
+        return failed(
+            "Hidden tokens get the weight of one finite logit.",
+            f"outputs change by {brief(one)} when a hidden token changes",
+            "0",
+            "a small floor stands for -inf (1e-9 for -1e9 is a usual slip), or "
+            "the logits are capped after the mask: fill with -inf, after every "
+            "other step.",
+        )
+    if one > s.zero:
         return skipped(
             "Hidden tokens have an influence at ordinary sizes, too."
         )
@@ -2970,8 +3022,8 @@ def multi_head_mask_floor(s: MultiHead) -> Finding:
                 f"With a mask the call raises in {kind}.",
                 str(error),
                 "an output, as without a mask",
-                f"a floor such as -1e9 does not exist in {kind}: use -inf, or "
-                "torch.finfo(logits.dtype).min.",
+                f"a floor such as -1e9 does not exist in {kind}, or the mask has "
+                "another dtype: use -inf, or torch.finfo(logits.dtype).min.",
             )
     return passed("hidden tokens have no influence at large inputs", "")
 
@@ -3390,19 +3442,43 @@ def multi_head_cross_mask(s: MultiHead) -> Finding:
     """Cross-attention uses the mask of the target, or none."""
     if not s.memory:
         return skipped("The module attends to no memory.")
-    need_mask(s)
-    wanted = s.memory_mask is not None or not s.can("Tq") or s.can("B")
-    if not wanted:
-        return skipped("The mask is no mask of the memory.")
+    causal = s.causal == "always" and "causal" not in s.detected
+    blind_cause = (
+        "the causal mask of the target, or its padding, stands where that of "
+        "the memory belongs: cross-attention sees all of the memory, but for "
+        "its padding, (B, 1, 1, Tk)."
+    )
     for t_q, t_k in ((4, 6), (6, 6)):
         x, memory = s.draw(t=t_q, memory=t_k)
-        t = s
+        reach = influence(s, x, memory)
+        if float(reach.min()) <= s.zero and not causal:
+            return failed(
+                "Cross-attention is blind for tokens of the memory.",
+                f"with Tq = {t_q}, Tk = {t_k} and no mask, "
+                f"{int((reach <= s.zero).sum())} of {reach.numel()} pairs have "
+                "no influence",
+                "0 pairs",
+                blind_cause,
+            )
+        if s.mask == "none" or not (
+            s.memory_mask or s.can("B") or not s.can("Tq")
+        ):
+            continue
+        t, more = s, dict[str, Any]()
         if s.memory_mask:
             t = dataclasses.replace(s, mask_shape="(B, Tk)")
+            target = torch.ones(x.shape[0], 1, 1, t_q, dtype=torch.bool)
+            target[..., 0] = False
+            shape = s.mask_shape or MODULE_MASK_SHAPES[0]
+            if s.mask_argument and shape != "(B·H, Tq, Tk)":
+                sizes = x.shape[0], s.heads, t_q, t_q
+                given = in_shape(target, shape, sizes)
+                more[s.mask_argument] = mask_as(given, s.mask or "", x.dtype)
         mask = torch.ones(x.shape[0], 1, 1, t_k, dtype=torch.bool)
         mask[..., [1, t_k - 1]] = False
         if not t.can("B"):
             mask = mask[:1]
+        t = dataclasses.replace(t, options={**t.options, **more})
         reach = influence(t, x, memory, mask)
         leak = float(reach[:, [1, t_k - 1]].max())
         blind = float(reach[:, [0, 2]].min())
@@ -3414,11 +3490,9 @@ def multi_head_cross_mask(s: MultiHead) -> Finding:
                 f"with Tq = {t_q}, Tk = {t_k}, a hidden token changes outputs by "
                 f"{brief(leak)}, an allowed one by {brief(blind)}",
                 "0 and more than 0",
-                "the mask of the target stands where that of the memory "
-                "belongs: cross-attention takes the padding of its keys, "
-                "(B, 1, 1, Tk) of the memory.",
+                blind_cause,
             )
-    return passed("hidden tokens of the memory have no influence", "")
+    return passed("all of the memory is seen, but for its hidden tokens", "")
 
 
 @check("core/dropout")
@@ -3556,6 +3630,12 @@ def multi_head_key_order(s: MultiHead) -> Finding:
     )
 
 
+FAST = {
+    "split": ("split on the fast axis", "keys split on the fast axis"),
+    "merge": ("merge on the fast axis",),
+}
+
+
 def pattern(n: int, h: int, seen: Tensor, split: bool, merge: bool) -> Tensor:
     """Which tokens an output row depends on, where axes are mixed.
 
@@ -3614,17 +3694,37 @@ def layout_finding(s: MultiHead, part: str, cause: str) -> Finding:
         found, pairs = layout_found(s)
     except UnsuitableError:
         found, pairs = "unknown", 0
+    likely = matching(s)
+    words = "unknown" if likely is None else likely["layout"]
+    if words in FAST[part]:
+        return failed(
+            f"The axes of heads and head width are exchanged in the {part}.",
+            f"the output is that of {words}",
+            "that of heads as the slower axis",
+            "the split makes (H, d) of C, and the merge C of (H, d), in this "
+            "order: view(B, T, H, d), not view(B, T, d, H), for queries, keys "
+            "and values alike.",
+        )
     if found == "right":
         return passed("outputs depend on the tokens that the mask allows", "")
-    if found == "unknown":
-        likely = matching(s)
-        if likely is None:
+    if found == "unknown" and words == "right":
+        return passed("the weights give the same output", "")
+    if found == "unknown" and words == "unknown":
+        try:
+            mixed = multi_head_key_order(s)
+        except (SubjectError, UnsuitableError):
+            mixed = skipped("")
+        if mixed.verdict != "fail":
             return skipped(
-                "Neither a causal mask nor the weights (setting weights) show it."
+                "Neither a mask nor the weights (setting weights) show it."
             )
-        words = likely["layout"]
-        if words == "right":
-            return passed("the weights give the same output", "")
+        return failed(
+            "Heads are split or merged in a way that mixes tokens.",
+            mixed.measured + " when tokens are shuffled",
+            "0",
+            cause,
+        )
+    if found == "unknown":
         found = words
     measured = (
         f"{pairs} pairs of tokens depend on each other otherwise, as a wrong "
@@ -3864,10 +3964,12 @@ def guesses(s: MultiHead, d: int, t_k: int) -> list[Guess]:
     return [
         Guess(),
         *(Guess(layout=x) for x in ("split", "merge", "both")),
+        Guess(layout="right on the fast axis"),
+        *(Guess(layout=x) for x in FAST["split"] + FAST["merge"]),
         *(Guess(law=law, factor=f) for law, f in laws.items()),
         *(
             Guess(groups=x)
-            for x in ("tile", "time")
+            for x in ("tile", "time", "first")
             if s.n_kv_heads != s.n_heads
         ),
         *(Guess(axis=x) for x in ("queries", "heads", "examples")),
@@ -3896,12 +3998,18 @@ def guessed_output(
         b, t, width = p.shape
         if guess.layout in ("split", "both"):
             heads.append(p.reshape(b, n, t, width // n))
+        elif guess.layout == "keys split on the fast axis" and kind != "k":
+            heads.append(p.reshape(b, t, n, width // n).transpose(1, 2))
+        elif "fast" in guess.layout and not guess.layout.startswith("merge"):
+            heads.append(p.reshape(b, t, width // n, n).permute(0, 3, 1, 2))
         else:
             heads.append(p.reshape(b, t, n, width // n).transpose(1, 2))
     q, k, v = heads
     g = h // h_kv
     if guess.groups == "tile":
         k, v = k.repeat(1, g, 1, 1), v.repeat(1, g, 1, 1)
+    elif guess.groups == "first":
+        k, v = k[:, :1], v[:, :1]
     elif guess.groups == "time":
         k, v = (
             y.repeat_interleave(g, 2).reshape(y.shape[0], h, y.shape[2], -1)
@@ -3939,6 +4047,8 @@ def guessed_output(
     output = weights @ v  # (B, H, Tq, d)
     if guess.layout in ("merge", "both"):
         merged = output.reshape(len(x), t_q, -1)
+    elif guess.layout in ("right on the fast axis", *FAST["merge"]):
+        merged = output.permute(0, 2, 3, 1).flatten(2)
     else:
         merged = output.transpose(1, 2).flatten(2)
     return projected(merged, w, "out") if "out" in w else merged
@@ -3954,11 +4064,24 @@ def matching(s: MultiHead) -> dict[str, Any] | None:
     """
     if s.n_heads is None:
         return None
-    x, memory = s.draw(b=3, t=5, memory=7 if needs_memory(s) else None)
-    output = s.run(x, memory).double().detach()
-    level = size(output) + 1e-9
+    x, memory = s.draw(b=3, t=5, memory=7 if s.memory else None)
+    asks: list[tuple[Tensor, Tensor | None]] = [(x, memory)]
+    if memory is not None:  # of another length, of the same, and none
+        asks += [(x, memory[:, :5])] + [(x, None)] * (not needs_memory(s))
+    outputs = [s.run(*ask).double().detach() for ask in asks]
+    level = max(map(size, outputs)) + 1e-9
     limit = max(10 * s.near, 1e-5)
     options = candidates(s)
+
+    def error(t: MultiHead, w: Mapping[str, Tensor], guess: Guess) -> float:
+        try:
+            return max(
+                far(guessed_output(t, w, *ask, guess), output) / level
+                for ask, output in zip(asks, outputs, strict=True)
+            )
+        except (RuntimeError, IndexError):
+            return math.inf
+
     subjects = [s]
     if s.causal is None and s.mask == "none" and memory is None:
         subjects.append(dataclasses.replace(s, causal="always"))
@@ -3967,20 +4090,52 @@ def matching(s: MultiHead) -> dict[str, Any] | None:
             d = len(w["q"]) // s.heads
             t_k = (x if memory is None else memory).shape[1]
             real = guesses(s, d, t_k)[index]
-            try:
-                error = (
-                    far(guessed_output(t, w, x, memory, real), output) / level
-                )
-            except (RuntimeError, IndexError):
-                continue
-            if error < limit:
-                return {**dataclasses.asdict(real), "error": error}
+            found = error(t, w, real)
+            if found < limit:
+                return {**dataclasses.asdict(real), "error": found}
+    for t, w in itertools.product(subjects, options):
+        factor, found = fitted_factor(
+            lambda f, t=t, w=w: error(t, w, Guess(factor=f))
+        )
+        if found < limit:
+            guess = Guess(law="a number of its own", factor=factor)
+            return {**dataclasses.asdict(guess), "error": found}
     return None
+
+
+def fitted_factor(error: Callable[[float], float]) -> tuple[float, float]:
+    """Positive factor with the smallest error, and that error."""
+    grid = [2 ** (i / 2) for i in range(-16, 13)]
+    errors = [error(f) for f in grid]
+    best = errors.index(min(errors))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    for _ in range(60):
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        if error(a) < error(b):
+            high = b
+        else:
+            low = a
+    return (low + high) / 2, error((low + high) / 2)
 
 
 def head_sizes(s: MultiHead) -> tuple[int, int]:
     """Head width d, and the number of keys in `matching`."""
     return len(candidates(s)[0]["q"]) // s.heads, 7 if needs_memory(s) else 5
+
+
+def law_text(s: MultiHead, found: Mapping[str, Any]) -> str:
+    """What is known about a factor."""
+    laws = [
+        guess.law
+        for guess in guesses(s, *head_sizes(s))
+        if guess.factor and abs(guess.factor / found["factor"] - 1) < 1e-6
+    ]
+    if not laws:
+        return (
+            "it is none of the usual slips: look for d, C, H and T in the code "
+            "that scales, and give the setting scale if it is meant."
+        )
+    return "the factor is " + ". Or it is ".join(laws) + "."
 
 
 def matched(s: MultiHead) -> dict[str, Any]:
@@ -4005,12 +4160,7 @@ def multi_head_scale(s: MultiHead) -> Finding:
         "The logits are q·k times a wrong factor.",
         f"the output is that of the factor {brief(found['factor'])}",
         "1 / sqrt(d), or the setting scale",
-        "the factor is "
-        + " Or it is ".join(
-            f"{guess.law}."
-            for guess in guesses(s, *head_sizes(s))
-            if guess.factor and abs(guess.factor / found["factor"] - 1) < 1e-6
-        ),
+        law_text(s, found),
     )
 
 
@@ -4022,18 +4172,19 @@ def multi_head_grouped_heads(s: MultiHead) -> Finding:
     found = matched(s)
     if found["groups"] == "right":
         return passed("query head h uses key head h // (H / Hkv)", "")
-    tiled = found["groups"] == "tile"
+    wrong = {
+        "tile": "heads are tiled, [0, 1, 0, 1], by repeat() or expand() in the "
+        "wrong order: use repeat_interleave(H // Hkv, dim=1) on (B, Hkv, T, d).",
+        "time": "repeat_interleave runs over dim 2 of (B, Hkv, T, d), which "
+        "repeats tokens: use dim=1.",
+        "first": "the first key head is broadcast to all query heads: use "
+        "repeat_interleave(H // Hkv, dim=1) on (B, Hkv, T, d).",
+    }
     return failed(
-        "Query heads use the wrong key and value heads."
-        if tiled
-        else "Keys are repeated along the time axis instead of the heads.",
-        "the output is that of "
-        + ("tiled heads" if tiled else "repeated tokens"),
+        "Query heads use the wrong key and value heads.",
+        f"the output is that of the repetition {found['groups']!r}",
         "that of query head h with key head h // (H / Hkv)",
-        "heads are tiled, [0, 1, 0, 1], by repeat() or expand() in the wrong "
-        "order: use repeat_interleave(H // Hkv, dim=1) on (B, Hkv, T, d)."
-        if tiled
-        else "repeat_interleave runs over dim 2 of (B, Hkv, T, d): use dim=1.",
+        wrong[found["groups"]],
     )
 
 
@@ -4131,7 +4282,7 @@ def multi_head_half_overflow(s: MultiHead) -> Finding:
         )
     )
     k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    raw, d = float((q @ k.mT).abs().max()), q.shape[-1]
+    raw, d = float((q @ k.mT).max()), q.shape[-1]
     size = math.sqrt(65504 * min(2.0, math.sqrt(d) / 1.5) / raw)
     try:
         small = t.run(x.half(), None if memory is None else memory.half())
@@ -4203,9 +4354,11 @@ def multi_head_documents_leak(s: MultiHead) -> Finding:
     if s.documents is None:
         return skipped("No argument takes document ids (setting documents).")
     x, _ = s.draw(t=6)
-    ids = torch.tensor([0, 0, 0, 1, 1, 1]).expand(len(x), -1)
-    reach = influence(s, x, **{s.documents: ids})
-    leak = float(reach[3:, :3].max())
+    ids = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]])
+    before = s.run(x, **{s.documents: ids})
+    first = (ids == 0)[..., None]
+    after = s.run(torch.where(first, -2 * x, x), **{s.documents: ids})
+    leak = far(before.masked_fill(first, 0.0), after.masked_fill(first, 0.0))
     if leak <= s.zero:
         return passed("the second document does not see the first", "")
     return failed(
@@ -4276,41 +4429,72 @@ def multi_head_gradients(s: MultiHead) -> Finding:
 
 @check("core/multi-head")
 def multi_head_inputs_changed(s: MultiHead) -> Finding:
-    """The input is changed in place."""
-    x, memory = s.draw(memory=7 if needs_memory(s) else None)
-    kept = x.clone(), None if memory is None else memory.clone()
-    s.run(x, memory)
-    same = torch.equal(x, kept[0])
-    if memory is not None and kept[1] is not None:
-        same = same and torch.equal(memory, kept[1])
-    if same:
+    """The input, or the mask, is changed in place."""
+    module = copy.deepcopy(s.module)
+    forward, changed = module.forward, []
+
+    @functools.wraps(forward)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        names = list(inspect.signature(forward).parameters)
+        given = dict(zip(names, args, strict=False)) | kwargs
+        kept = {n: x.clone() for n, x in given.items() if isinstance(x, Tensor)}
+        output = forward(*args, **kwargs)
+        changed.extend(
+            n for n, x in kept.items() if not torch.equal(x, given[n])
+        )
+        return output
+
+    module.forward = watched  # type: ignore[method-assign]
+    n = 5
+    x, memory = s.draw(t=n, memory=n if needs_memory(s) else None)
+    s.run(x, memory, module=module)
+    if s.mask != "none":
+        s.run(x, memory, tried_mask(s, x.shape[0], n), module=module)
+    if not changed:
         return passed("inputs are left as they are", "")
     return failed(
-        "The call changes its input in place.",
+        f"The call changes {', '.join(dict.fromkeys(changed))} in place.",
         "inputs differ after the call",
         "the same",
-        "an operation with _ at its end (mul_, div_) or *= works on the "
-        "caller's tensor.",
+        "an operation with _ at its end (mul_, masked_fill_, logical_not_) or "
+        "+= works on the caller's tensor.",
     )
 
 
 @check("core/builtin")
 def multi_head_calls_remembered(s: MultiHead) -> Finding:
     """The output depends on earlier calls."""
-    x, memory = s.draw(memory=7 if needs_memory(s) else None)
-    module = copy.deepcopy(s.module)
-    before = s.run(x, memory, module=module)
-    other, more = s.draw(3, 7, memory=9 if memory is not None else None, salt=1)
-    s.run(other, more, module=module)
-    change = far(before, s.run(x, memory, module=module))
+    module, n = copy.deepcopy(s.module), 6
+    cross = needs_memory(s)
+    x, memory = s.draw(t=n, memory=n if cross else None)
+    masks: list[Tensor | None] = [None]
+    if s.mask != "none":
+        masks += [tried_mask(s, x.shape[0], n, salt=i) for i in range(2)]
+    fresh = [s.run(x, memory, m, module=copy.deepcopy(s.module)) for m in masks]
+    change = 0.0
+    for i in range(3):
+        other, more = s.draw(3, n + 1, memory=9 if cross else None, salt=i + 1)
+        again = [s.run(x, memory, m, module=module) for m in masks]
+        change = max(change, *map(far, fresh, again))
+        try:
+            s.run(other, more, module=module)
+            for m in masks:
+                s.run(x, memory, m, module=module)
+        except SubjectError as error:
+            return failed(
+                "After a call of one size, a call of another raises.",
+                str(error),
+                "an output",
+                "a mask, a table or a cache of an earlier call is kept and used "
+                "for another length or batch.",
+            )
     if change <= s.near:
         return passed(f"outputs change by {brief(change)}", "0")
     return failed(
         "The output depends on what the module was called with before.",
-        f"outputs change by {brief(change)}",
+        f"outputs differ by {brief(change)} from those of a fresh copy",
         "0",
-        "a mask, a table or a cache of an earlier call is kept and used for "
-        "another length or batch.",
+        "a mask, a table or a cache of an earlier call is kept and used again.",
     )
 
 

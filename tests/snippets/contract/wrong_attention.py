@@ -397,7 +397,7 @@ def shift_and_normaliser_see_the_future(q: Tensor, k: Tensor, v: Tensor) -> Tens
     return weights @ v
 
 
-@WRONG.function("value_mixed", causal="top-left", mask="", situation="square")
+@WRONG.function("causal_leak", causal="top-left", mask="", situation="square")
 def diagonal_hidden_too(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     future = torch.triu(torch.ones(q.size(-2), k.size(-2)), diagonal=0).bool()
     return scaled(q, k).masked_fill(future, -1e9).softmax(-1) @ v
@@ -619,7 +619,7 @@ def attends_over_batch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.einsum("bqk,kbd->qbd", scores.softmax(-1), v)
 
 
-@WRONG.function("batch_time_exchanged", layout="(B, T, H, d)", mask="", situation="square")
+@WRONG.function("batch_leak", layout="(B, T, H, d)", mask="", situation="square")
 def heads_attend_over_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scaled(q, k).softmax(-1) @ v  # (B, T, H, H): no transpose
 
@@ -657,14 +657,14 @@ def last_short_block_dropped(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None)
     return scores.softmax(-1) @ v[..., : scores.shape[-1], :]
 
 
-@WRONG.function("value_mixed")
+@WRONG.function("softmax_axis")
 def short_block_padded_with_zero_keys(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
     short = -k.size(-2) % 4
     scores = F.pad(hidden(scaled(q, k), mask), (0, short))  # logit 0 is not hidden
     return scores.softmax(-1) @ F.pad(v, (0, 0, 0, short))
 
 
-@WRONG.function("value_mixed")
+@WRONG.function("softmax_axis")
 def sigmoid_for_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
     return hidden(scaled(q, k), mask).sigmoid() @ v
 
@@ -674,7 +674,7 @@ def key_in_place_of_value(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) ->
     return hidden(scaled(q, k), mask).softmax(-1) @ k
 
 
-@WRONG.function("value_mixed")
+@WRONG.function("softmax_axis")
 def added_zero_key(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
     scores = hidden(scaled(q, k), mask)
     powers = (scores - scores.amax(-1, keepdim=True)).exp()
@@ -946,7 +946,7 @@ def running_max_starts_at_zero(q: Tensor, k: Tensor, v: Tensor, mask: Mask = Non
     return _online(q, k, v, mask, start_at=0.0)
 
 
-@WRONG.function("empty_first_block", situation="first block hidden, low logits")
+@WRONG.function("mask_floor", situation="first block hidden, low logits")
 def first_block_weighs_with_floor(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
     return _online(q, k, v, mask, floor=-100.0)
 
@@ -1150,7 +1150,7 @@ def hidden_values_zeroed(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> 
     return hidden(scaled(q, k), mask).softmax(-1) @ v
 
 
-@WRONG.factory("repeatable", situation="twice")
+@WRONG.factory("calls_remembered", situation="twice")
 def mask_of_first_call_kept() -> Callable[..., Tensor]:
     kept: list[Tensor] = []
 
@@ -1165,7 +1165,7 @@ def mask_of_first_call_kept() -> Callable[..., Tensor]:
     return attend
 
 
-@WRONG.factory("repeatable", situation="twice")
+@WRONG.factory("calls_remembered", situation="twice")
 def keys_kept_between_calls() -> Callable[..., Tensor]:
     kept: list[Tensor] = []
 
@@ -1180,7 +1180,7 @@ def keys_kept_between_calls() -> Callable[..., Tensor]:
     return attend
 
 
-@WRONG.function("repeatable", situation="twice")
+@WRONG.function("dropout_in_evaluation", situation="twice")
 def random_features(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
     projection = torch.randn(q.size(-1), 64, dtype=q.dtype) / 8
     return hidden(scaled(q @ projection, k @ projection) * 1.0, mask).softmax(-1) @ v
@@ -1198,7 +1198,7 @@ def always_half_inside(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Te
     return hidden(scaled(q, k), mask).softmax(-1) @ v
 
 
-@WRONG.function("dtype_kept", situation="ordinary")
+@WRONG.function("softmax_axis", situation="ordinary")
 def weights_rounded_to_half(q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
     scores = hidden(scaled(q.bfloat16(), k.bfloat16()), mask)
     return scores.softmax(-1).to(v.dtype) @ v

@@ -140,7 +140,7 @@ class MergeHeadsOnFastAxis(Right):
         return x.permute(0, 2, 3, 1).reshape(x.size(0), x.size(2), C)
 
 
-@WRONG.module("head_merge", weights=weights)
+@WRONG.module("batch_leak", weights=weights)
 class MergeHeadsBeforeBatch(Right):
     def merge(self, x: Tensor) -> Tensor:
         b, _, t, _ = x.shape
@@ -157,7 +157,7 @@ class SplitAndMergeByView(Right):
         return x.reshape(x.size(0), x.size(2), C)
 
 
-@WRONG.module("head_split", weights=weights, needs="specification")
+@WRONG.module("reference", weights=weights, needs="specification")
 class OneProjectionForAllHeads(Right):
     """Splits the input first; every head then goes through rows of the first."""
 
@@ -171,7 +171,7 @@ class OneProjectionForAllHeads(Right):
         return output
 
 
-@WRONG.module("head_merge", weights=weights, needs="specification")
+@WRONG.module("reference", weights=weights, needs="specification")
 class HeadsAveraged(Right):
     def merge(self, x: Tensor) -> Tensor:
         return x.mean(1).repeat(1, 1, H)
@@ -223,7 +223,7 @@ class LastBiasTwice(Right):
         return self.attend(x, x, mask) + self.out.bias
 
 
-@WRONG.module("value_mixed", weights=weights, needs="specification")
+@WRONG.module("reference", weights=weights, needs="specification")
 class InputInPlaceOfValues(Right):
     def attend(self, x: Tensor, memory: Tensor, mask: Mask) -> Tensor:
         q, k = self.split(self.q(x), H), self.split(self.k(memory), H)
@@ -377,7 +377,7 @@ class CausalOverMemory(RightCross):
         return super().attend(x, memory, causal)
 
 
-@WRONG.module("value_mixed", weights=weights, **cross)
+@WRONG.module("reference", weights=weights, **cross)
 class ValuesFromTarget(RightCross):
     def attend(self, x: Tensor, memory: Tensor, mask: Mask) -> Tensor:
         source = x if x.shape == memory.shape else memory
@@ -539,7 +539,7 @@ class TimeFirstTakenForBatchFirst(Right):
     pass
 
 
-@WRONG.module("batch_time_exchanged", weights=weights, mask_argument="")
+@WRONG.module("reference", weights=weights, mask_argument="")
 class HeadsAttendOverHeads(Right):
     def split(self, x: Tensor, heads: int) -> Tensor:
         return x.view(x.size(0), x.size(1), heads, D)
@@ -705,7 +705,7 @@ class MaskInvertedInPlace(Right):
         return scores.masked_fill(mask.logical_not_(), -INF)
 
 
-@WRONG.module("repeatable", weights=weights, situation="twice")
+@WRONG.module("calls_remembered", weights=weights, situation="twice")
 class FirstMaskKept(Right):
     kept: Mask = None
 
@@ -715,7 +715,7 @@ class FirstMaskKept(Right):
         return super().hide(scores, self.kept)
 
 
-@WRONG.module("repeatable", weights=weights, situation="twice")
+@WRONG.module("calls_remembered", weights=weights, situation="twice")
 class RunningScale(Right):
     running: float | None = None
 
@@ -773,7 +773,7 @@ class QueriesPooled(RightCausal):
         return super().attend(x + x.mean(1, keepdim=True), memory, mask)
 
 
-@WRONG.module("mask_ignored", weights=weights, mask_shape="(B, Tk)")
+@WRONG.module("mask_multiplied", weights=weights, mask_shape="(B, Tk)")
 class PaddingHidesValuesOnly(RightPadding):
     def attend(self, x: Tensor, memory: Tensor, mask: Mask) -> Tensor:
         if mask is not None:
