@@ -574,10 +574,15 @@ class Attention(Subject):
         shape = [n if name in axes else 1 for name, n in sizes.items()]
         g = generator(self, salt + 77)
         mask = torch.rand(shape, generator=g) < 0.6
+        if shape[2] == 1 and (self.window or self.causal == "always"):
+            mask[:] = True  # so that one hidden key empties no window
         mask[..., 0] = True
         mask[..., -2] = False
-        if shape[2] == t_k:
-            mask |= torch.eye(t_k, dtype=torch.bool)
+        if shape[2] > 1:
+            rows = torch.arange(t_q)
+            for own in (rows, rows + t_k - t_q):  # in both alignments
+                fits = (own >= 0) & (own < t_k)
+                mask[..., rows[fits], own[fits]] = True
         return mask
 
     def keys_mask(self, b: int, t_k: int, hide: Sequence[int]) -> Tensor:
