@@ -961,8 +961,9 @@ def attention_mask_polarity(s: Attention) -> Finding:
     weights = s.weights(q, k, mask).nan_to_num(0.0)
     allowed = s.visible(*mask_sizes(q, k), mask, causal=False)
     reach = s.visible(*mask_sizes(q, k), None, causal=False)
-    wrong = float(weights.masked_fill(allowed, 0.0).sum())
-    right = float(weights.masked_fill(~allowed, 0.0).sum())
+    some = (reach & ~allowed).any(-1, keepdim=True)
+    wrong = float(weights.masked_fill(allowed | ~some, 0.0).sum())
+    right = float(weights.masked_fill(~allowed | ~some, 0.0).sum())
     part = wrong / (wrong + right) if wrong + right else 0.0
     measured = f"{part:.0%} of all weight lies on hidden keys"
     if part < 0.99 or not (reach & ~allowed).any():
@@ -2112,8 +2113,8 @@ def attention_inputs_changed(s: Attention) -> Finding:
     q, k, v = s.draw()
     t.call(q, k, v)
     if s.mask != "none":
-        mask = s.random_mask(q.shape[0], *mask_sizes(q, k))
-        t.call(q, k, v, mask)
+        t.call(q, k, v, s.random_mask(q.shape[0], *mask_sizes(q, k)))
+        t.call(q, k, v, s.keys_mask(q.shape[0], k.shape[2], [1]))
     if not changed:
         return passed("inputs are left as they are", "")
     return failed(
