@@ -99,6 +99,24 @@ def test_a_snippet_that_a_snippet_imports_counts(site: Project) -> None:
     assert ran(site) == (1, 1)
 
 
+def test_a_data_file_that_a_page_reads_through_a_path_counts(site: Project) -> None:
+    data = site.modules / "core" / "tiny.json"
+    data.write_text("2\n", encoding="utf-8")
+    alter(
+        site,
+        TINY_MODULE,
+        "def table_doubles():\n",
+        "def table_doubles():\n"
+        "    from pathlib import Path\n\n"
+        "    assert Path(__file__).with_name('tiny.json').read_text(encoding='utf-8')\n",
+    )
+    assert ran(site) == (1, 1)
+    assert ran(site) == (0, 2)
+    data.write_text("3\n", encoding="utf-8")
+    assert ran(site) == (1, 1)
+    assert ran(site) == (0, 2)
+
+
 def test_everything_runs_when_asked_for(site: Project) -> None:
     assert ran(site, "--all") == (2, 0)
     assert ran(site) == (0, 2)
