@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
-SDPA = F.scaled_dot_product_attention
+SDPA: Callable[..., Tensor] = F.scaled_dot_product_attention
 REFUSALS = AssertionError, RuntimeError, TypeError, ValueError
 RECORD = Path(__file__).with_name("versions.json")
 COMMAND = "python scripts/versions.py"
@@ -31,10 +31,10 @@ def tokens(n: int = 4) -> Tensor:
     return torch.randn(2, n, 8).double()
 
 
-def three(tq: int = 4, tk: int = 4) -> list[Tensor]:
+def three(tq: int = 4, tk: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     """Draw q, k and v, (B, H, T, d) = (1, 2, T, 8), that need gradients."""
-    drawn = (torch.randn(1, 2, n, 8).double() for n in (tq, tk, tk))
-    return [x.requires_grad_() for x in drawn]
+    q, k, v = (torch.randn(1, 2, n, 8).double() for n in (tq, tk, tk))
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_()
 
 
 def layer(**options: Any) -> nn.MultiheadAttention:
@@ -152,9 +152,9 @@ def flexed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor | None:
         return mask[i, j]
 
     blocks = flex.create_block_mask(attend, None, None, 4, 4, "cpu")
-    inputs = (x.detach() for x in (q, k, v))  # no gradient on a CPU
+    q, k, v = q.detach(), k.detach(), v.detach()  # no gradient on a CPU
     with set_stance("force_eager"):  # tracing takes a while
-        return flex.flex_attention(*inputs, block_mask=blocks)
+        return flex.flex_attention(q, k, v, block_mask=blocks)
 
 
 def status_polarity_layer() -> str:
@@ -333,8 +333,8 @@ def status_empty_lower_right() -> str:
 def status_backward_builtin() -> str:
     """Built-in: gradients of the other rows."""
     inputs = three()
-    SDPA(*inputs, one_empty_row())[:, :, :3].sum().backward()
-    return finite(*(x.grad for x in inputs if x.grad is not None))
+    loss = SDPA(*inputs, one_empty_row())[:, :, :3].sum()
+    return finite(*torch.autograd.grad(loss, inputs))
 
 
 def status_backward_weights() -> str:
@@ -351,8 +351,8 @@ def gradients_of_others(*, need_weights: bool) -> str:
     """Say what a loss that leaves the empty row out gives the layer."""
     x, attend = tokens(), layer()
     options = {"attn_mask": ~one_empty_row(), "need_weights": need_weights}
-    attend(x, x, x, **options)[0][:, :3].sum().backward()
-    return finite(attend.in_proj_weight.grad)
+    loss = attend(x, x, x, **options)[0][:, :3].sum()
+    return finite(*torch.autograd.grad(loss, attend.in_proj_weight))
 
 
 def status_floor_forward() -> str:
@@ -382,10 +382,11 @@ def status_floor_backward_flash() -> str:
 def factor(kernel: str) -> str:
     """Compare the gradient of v from the averaging row with 1 / Tk."""
     q, k, v = three()
-    through(kernel, q, k, v, floored())[:, :, 3].sum().backward()
+    loss = through(kernel, q, k, v, floored())[:, :, 3].sum()
+    (gradient,) = torch.autograd.grad(loss, v)
     right = torch.full_like(v, 1 / 4)
     meanings = {"right": right, "Tk times too large": 4 * right}
-    return which(v.grad, meanings)
+    return which(gradient, meanings)
 
 
 def status_floor_half() -> str:
@@ -517,7 +518,10 @@ def hinted(*, training: bool, need_weights: bool, window: bool = True) -> str:
             ("nothing hidden", None),
         )
     }
-    options = {"is_causal": True, "need_weights": need_weights}
+    options: dict[str, Any] = {
+        "is_causal": True,
+        "need_weights": need_weights,
+    }
     if window:
         options["attn_mask"] = hidden
     attend.train(training)
@@ -534,7 +538,8 @@ def status_quantizable() -> str:
         from torch.ao.nn.quantizable import MultiheadAttention
     except ImportError:
         return "no such API"
-    x, attend = tokens(5), layer().eval()
+    x = tokens(5)
+    attend: Any = layer().eval()
     q, k, v = F.linear(x, attend.in_proj_weight).chunk(3, -1)  # (B, T, C) each
     split = [y.unflatten(-1, (2, 4)).transpose(1, 2) for y in (q, k, v)]
     outputs = plain(*split)  # (B, H, T, d)

@@ -150,7 +150,8 @@ def mended(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> torch.Te
     logits = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~keep, -1e30)
     weights = logits.softmax(-1) * keep
     hidden = ~keep.any(-2)[..., None]  # keys that nobody sees
-    return weights @ v.masked_fill(v.isnan() | hidden, 0)
+    output: torch.Tensor = weights @ v.masked_fill(v.isnan() | hidden, 0)
+    return output
 
 
 MENDED = {
