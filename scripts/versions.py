@@ -210,7 +210,9 @@ def _run(task: str, command: list[str]) -> str:
         raise ReleaseError(f"could not {task}: it took more than {SECONDS[task]} s") from None
     if done.returncode:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
-        raise ReleaseError(f"could not {task}: exit code {done.returncode}, it said: {said[-1]}")
+        # pip begins with its reason, a traceback ends with it.
+        reason = next((line for line in said if line.startswith("ERROR:")), said[-1])
+        raise ReleaseError(f"could not {task}: exit code {done.returncode}, it said: {reason:.300}")
     return done.stdout
 
 

@@ -232,7 +232,8 @@ def test_a_release_that_cannot_be_installed_is_told(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    commands = installing(tmp_path, monkeypatch, "sys.exit('ERROR: No matching torch\\n')")
+    said = "WARNING: old\\nERROR: No matching torch\\nERROR: see elsewhere\\n"
+    commands = installing(tmp_path, monkeypatch, f"sys.exit('{said}')")
     before = (root / versions.RECORD).read_bytes()
     status, lines = run(root, capsys, "2.8.0")
     assert (status, lines[0]) == (

@@ -21,6 +21,7 @@ SDPA: Callable[..., Tensor] = F.scaled_dot_product_attention
 REFUSALS = AssertionError, RuntimeError, TypeError, ValueError
 RECORD = Path(__file__).with_name("versions.json")
 COMMAND = "python scripts/versions.py"
+BY_RELEASE = "#what-pytorch-does-by-release"
 
 
 # What the functions below share
@@ -1141,7 +1142,8 @@ def summary(entry: Entry, record: dict[str, dict[str, Any]]) -> str:
         for column in columns
         for name in entry.statuses
     )
-    return f"PyTorch: {', '.join(words)}" + ("" if same else " (varies)")
+    said = f"[PyTorch]({BY_RELEASE}): {', '.join(words)}"
+    return said if same else f"{said} (varies)"
 
 
 # The table by release

@@ -21,6 +21,7 @@ from snippets.pages.practice import bugs
 
 PAGE = read_page(Project(), "practice/bugs")
 STATUSES = bugs.statuses()
+PYTORCH = "[PyTorch](#what-pytorch-does-by-release)"
 # Checks of the contract, each named by the mistake that it finds.
 CHECKS = set(
     re.findall(
@@ -281,7 +282,7 @@ def test_an_old_column_without_a_word_says_so(record: Callable[[Any], Path]) -> 
     cells = {row["what PyTorch is asked"]: row["2.4.1"] for row in rows}
     assert cells["Built-in: a NaN in a hidden key"] == "not measured"
     today = {row["mistake"]: row["today"] for row in bugs.table_mistakes()}
-    assert today["NaN in what is hidden"] == "PyTorch: NaN (varies)"
+    assert today["NaN in what is hidden"] == f"{PYTORCH}: NaN (varies)"
 
 
 def test_the_mistakes_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,8 +291,8 @@ def test_the_mistakes_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(rows) == len(bugs.ENTRIES)
     row = rows["[A window that is one key off](bugs-positions.md#window)"]
     assert (row["found by"], row["today"]) == ("`window_length`", "your code")
-    assert rows["NaN in what is hidden"]["today"] == "PyTorch: NaN"
-    assert rows["A query without keys"]["today"] == "PyTorch: zeros, NaN (varies)"
+    assert rows["NaN in what is hidden"]["today"] == f"{PYTORCH}: NaN"
+    assert rows["A query without keys"]["today"] == f"{PYTORCH}: zeros, NaN (varies)"
 
 
 def test_the_dates_are_those_on_record() -> None:
