@@ -563,12 +563,12 @@ def status_batch_first() -> str:
 
 
 def status_view_math() -> str:
-    """Built-in, math: `output.transpose(1, 2).view(B, T, C)`."""
+    """Built-in, math: its heads joined by `view`."""
     return viewed("MATH")
 
 
 def status_view_flash() -> str:
-    """Built-in, flash: `output.transpose(1, 2).view(B, T, C)`."""
+    """Built-in, flash: its heads joined by `view`."""
     return viewed("FLASH_ATTENTION")
 
 
@@ -702,7 +702,7 @@ class Entry:
     """A class of mistake: what it is, what shows, and the check for it.
 
     `statuses` name the functions above that say what PyTorch does about it;
-    there are none where the mistake is in one's own code alone.
+    where there are none, `whose` says where the mistake lies.
     """
 
     name: str
@@ -710,6 +710,7 @@ class Entry:
     symptom: str
     check: str
     statuses: tuple[str, ...] = ()
+    whose: str = "your code"
 
 
 ENTRIES = (
@@ -729,11 +730,15 @@ ENTRIES = (
         ("ones_float", "ones_integer"),
     ),
     Entry(
-        "padding_float",
-        "Float padding that is dropped",
-        "padding is attended to",
+        "mixed_masks",
+        "Two kinds of mask in one call",
+        "a warning, and once padding that was dropped",
         "mask_ignored",
-        ("padding_float",),
+        (
+            "padding_float",
+            "warning_same",
+            "warning_mixed",
+        ),
     ),
     Entry(
         "bias_fast",
@@ -744,15 +749,13 @@ ENTRIES = (
     ),
     Entry(
         "mask_dtype",
-        "A mask of another dtype",
-        "an error in bfloat16 or under autocast, or a warning",
+        "A mask in another precision",
+        "an error in bfloat16 or under autocast",
         "dtype_kept",
         (
             "dtype_float32",
             "dtype_float16",
             "dtype_autocast",
-            "warning_same",
-            "warning_mixed",
         ),
     ),
     Entry(
@@ -793,18 +796,34 @@ ENTRIES = (
         "masks_summed",
     ),
     Entry(
-        "floor",
-        "A finite floor for −∞",
-        "hidden keys keep weight, or an error in float16",
+        "floor_high",
+        "A floor that real scores reach",
+        "hidden keys keep weight",
         "mask_floor",
-        ("floor_half", "floor_forward"),
     ),
     Entry(
-        "floor_backward",
-        "A floor that is the whole row",
-        "gradients of v too large by the number of keys",
-        "gradients",
-        ("floor_backward_math", "floor_backward_flash"),
+        "floor_half",
+        "A floor that does not fit into float16",
+        "an error",
+        "mask_floor",
+        ("floor_half",),
+    ),
+    Entry(
+        "floor_added",
+        "A floor that is added",
+        "−∞ after all in float16: NaN for a hidden row",
+        "mask_floor",
+    ),
+    Entry(
+        "floor_row",
+        "A row of nothing but the floor",
+        "an average of padding, and its gradient too large",
+        "empty_rows",
+        (
+            "floor_forward",
+            "floor_backward_math",
+            "floor_backward_flash",
+        ),
     ),
     Entry(
         "soft_cap",
@@ -832,6 +851,13 @@ ENTRIES = (
         "a new token sees the oldest key alone",
         "causal_alignment",
         ("alignment_flag", "alignment_lower"),
+    ),
+    Entry(
+        "more_queries",
+        "A causal mask for more queries than keys",
+        "the first rows see nothing",
+        "causal_alignment",
+        ("empty_lower_right",),
     ),
     Entry(
         "both",
@@ -871,7 +897,6 @@ ENTRIES = (
             "empty_flash",
             "empty_additive",
             "empty_flex",
-            "empty_lower_right",
             "empty_weights",
             "empty_no_weights",
             "empty_fast",
@@ -885,11 +910,23 @@ ENTRIES = (
         ("backward_builtin", "backward_weights", "backward_no_weights"),
     ),
     Entry(
+        "late_repair",
+        "NaN set to 0 after the softmax",
+        "outputs are finite, gradients are NaN",
+        "empty_rows_backward",
+    ),
+    Entry(
         "nan_spreads",
         "NaN in what is hidden",
         "one bad padding vector, then NaN everywhere",
         "nan_spreads",
         ("nan_value", "nan_key"),
+    ),
+    Entry(
+        "padding_unwritten",
+        "Padding that was never written",
+        "NaN in some runs, none in others",
+        "nan_spreads",
     ),
     Entry(
         "nan_swallowed",
@@ -913,14 +950,26 @@ ENTRIES = (
     ),
     Entry(
         "scale_twice",
-        "The scale twice, or a scale dropped",
+        "The query scaled, and scaled again",
+        "a ported checkpoint gives other text",
+        "scale",
+    ),
+    Entry(
+        "scale_dropped",
+        "A scale of the model's own that is dropped",
         "a ported checkpoint gives other text",
         "scale",
     ),
     Entry(
         "scale_inverted",
-        "Multiplied by √d, or divided after the softmax",
-        "each query takes one key, or rows sum to little",
+        "The scale upside down",
+        "each query takes one key",
+        "scale",
+    ),
+    Entry(
+        "scale_after",
+        "The scale after the softmax",
+        "rows sum to little",
         "scale",
     ),
     Entry(
@@ -961,6 +1010,20 @@ ENTRIES = (
         "gradients",
         ("second_derivative",),
     ),
+    Entry(
+        "compiled_scale",
+        "A tensor for the scale, compiled",
+        "an error in the compiler",
+        "",
+        whose="PyTorch's compiler: not measured here",
+    ),
+    Entry(
+        "compiled_digits",
+        "Compiled attention compared bit for bit",
+        "a test that fails in the last digits",
+        "reference",
+        whose="PyTorch's compiler: not measured here",
+    ),
     # Dropout and weights
     Entry(
         "dropout_evaluation",
@@ -988,6 +1051,12 @@ ENTRIES = (
         "one map where there should be one a head",
         "",
         ("weights_heads",),
+    ),
+    Entry(
+        "weights_unread",
+        "Weights that are made and not read",
+        "slow: the fused kernel is not used",
+        "",
     ),
     Entry(
         "weights_none",
@@ -1039,11 +1108,30 @@ ENTRIES = (
         ("grouped_without", "grouped_one"),
     ),
     Entry(
+        "memory_mask",
+        "Cross-attention with the target's mask",
+        "an error, or the wrong keys hidden",
+        "cross_mask",
+    ),
+    Entry(
+        "memory_causal",
+        "Cross-attention that is causal",
+        "a query sees the start of the memory alone",
+        "cross_mask",
+    ),
+    Entry(
         "encoder_padded",
         "Outputs at padding, pooled",
         "a mean over time differs in evaluation",
         "training_and_evaluation",
-        ("encoder_padded", "encoder_length"),
+        ("encoder_padded",),
+    ),
+    Entry(
+        "encoder_length",
+        "Outputs as long as the longest example",
+        "a shape that differs in evaluation",
+        "training_and_evaluation",
+        ("encoder_length",),
     ),
     # Positions and caches
     Entry(
@@ -1083,15 +1171,39 @@ ENTRIES = (
         "rotated_twice",
     ),
     Entry(
-        "left_padding",
-        "Left padding with positions that count it",
+        "positions_learned",
+        "Learned positions that count the padding",
         "short prompts of a batch go wrong",
+        "left_padding",
+    ),
+    Entry(
+        "positions_two_counts",
+        "A prompt that counts tokens, then slots",
+        "generation goes wrong behind left padding",
         "left_padding",
     ),
     Entry(
         "cache_unmasked",
         "A mask only where there is no cache",
         "a prompt of many tokens sees its future",
+        "chunks_differ",
+    ),
+    Entry(
+        "cache_unwritten",
+        "Slots of a cache that nobody wrote",
+        "attention to zeros, or to what was there",
+        "unwritten_slots",
+    ),
+    Entry(
+        "cache_rolled",
+        "A ring rolled before it is full",
+        "the first tokens are lost",
+        "rolled_early",
+    ),
+    Entry(
+        "cache_chunk",
+        "A chunk that pushes out keys it needs",
+        "chunks differ from one pass",
         "chunks_differ",
     ),
     Entry(
@@ -1103,6 +1215,12 @@ ENTRIES = (
     Entry(
         "alibi_slopes",
         "ALiBi slopes for a number of heads that is no power of 2",
+        "a checkpoint gives other text",
+        "alibi_slopes",
+    ),
+    Entry(
+        "alibi_exponent",
+        "ALiBi slopes that start at 1",
         "a checkpoint gives other text",
         "alibi_slopes",
     ),
@@ -1133,7 +1251,7 @@ LINKS: dict[str, str] = {}
 def summary(entry: Entry, record: dict[str, dict[str, Any]]) -> str:
     """Say in a few words what PyTorch does about a mistake."""
     if not entry.statuses:
-        return "your code"
+        return entry.whose
     here = record[running()]["words"]
     words = dict.fromkeys(here[name] for name in entry.statuses)
     columns = [column["words"] for column in record.values()]
