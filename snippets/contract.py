@@ -31,6 +31,7 @@ hurts who does not know it; *skip*, the check does not apply, with the reason.
 
 import argparse
 import ast
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -40,9 +41,10 @@ import itertools
 import json
 import math
 import sys
+import types
 import unittest
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -4555,11 +4557,2846 @@ def multi_head_non_contiguous(s: MultiHead) -> Finding:
     )
 
 
+# --- Positions ----------------------------------------------------------------
+
+SCHEMES = ("rotary", "additive", "table")
+PAIRS = ("half", "interleaved")
+SIGNATURES = {
+    "rotary": ("x, positions", "x, offset", "x"),
+    "additive": ("n_queries, n_keys", "n"),
+    "table": ("positions", "n", "x, positions", "x, offset", "x"),
+}
+ROTARY_LAYOUTS = (
+    "(B, H, T, d)",
+    "(B, T, H, d)",
+    "(B, T, d)",
+    "(T, B, H, d)",
+    "(T, d)",
+)
+# Head widths that are tried, the likeliest first.
+HEAD_WIDTHS = (16, 8, 32, 64, 128, 4, 12, 24, 48, 96, 256)
+
+
+# Tensors with more elements than this are constants: copies share them.
+LARGE = 2**20
+
+
+def tensors_in(thing: Any, depth: int = 6) -> list[Tensor]:
+    """Tensors in containers and attributes, each once, in a fixed order."""
+    if isinstance(thing, Tensor):
+        return [thing]
+    parts: Iterable[Any] = ()
+    if isinstance(thing, Mapping):
+        parts = thing.values()
+    elif isinstance(thing, list | tuple):
+        parts = thing
+    elif isinstance(thing, types.MethodType):
+        parts = [thing.__self__]
+    elif hasattr(thing, "__dict__") and not isinstance(thing, type):
+        parts = vars(thing).values()
+    if not depth or isinstance(thing, types.ModuleType):
+        return []
+    found = [t for part in parts for t in tensors_in(part, depth - 1)]
+    return list({id(t): t for t in found}.values())
+
+
+def fresh(thing: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Copy of functions, modules and states that shares no state with them.
+
+    Closures are copied, too: what two functions share, their copies share.
+    """
+    memo = {} if memo is None else memo
+    if id(thing) in memo:
+        return memo[id(thing)]
+    if inspect.isfunction(thing):
+        cells = tuple(types.CellType() for _ in thing.__closure__ or ())
+        twin = types.FunctionType(
+            thing.__code__,
+            thing.__globals__,
+            thing.__name__,
+            closure=cells or None,
+        )
+        memo[id(thing)] = twin
+        for i, cell in enumerate(thing.__closure__ or ()):
+            memo[id(cell)] = memo.get(id(cell), cells[i])
+        shared = tuple(memo[id(cell)] for cell in thing.__closure__ or ())
+        if any(a is not b for a, b in zip(cells, shared, strict=True)):
+            twin = types.FunctionType(
+                thing.__code__, thing.__globals__, thing.__name__, None, shared
+            )
+            memo[id(thing)] = twin
+        for cell, new in zip(thing.__closure__ or (), cells, strict=True):
+            if memo[id(cell)] is new:
+                with contextlib.suppress(ValueError):
+                    new.cell_contents = fresh(cell.cell_contents, memo)
+        twin.__defaults__ = fresh(thing.__defaults__, memo)
+        twin.__kwdefaults__ = fresh(thing.__kwdefaults__, memo)
+        twin.__dict__.update(fresh(thing.__dict__, memo))
+        return twin
+    if isinstance(thing, types.MethodType):
+        return types.MethodType(thing.__func__, fresh(thing.__self__, memo))
+    if type(thing) in (list, tuple):
+        return type(thing)(fresh(part, memo) for part in thing)
+    for tensor in tensors_in(thing):
+        if tensor.numel() > LARGE:
+            memo[id(tensor)] = tensor
+    try:
+        return copy.deepcopy(thing, memo)
+    except Exception:  # noqa: BLE001
+        return thing
+
+
+def wrapped(angle: Tensor) -> Tensor:
+    """Angles between -π and π."""
+    return torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
+
+
+def runs_of(positions: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive positions as (first index, length)."""
+    runs: list[tuple[int, int]] = []
+    for i, p in enumerate(positions):
+        if runs and p == positions[i - 1] + 1:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((i, 1))
+    return runs
+
+
+@dataclass(frozen=True)
+class Positions(Subject):
+    """A position scheme and how it is called.
+
+    Settings that are None are found out and reported, unless their line says
+    what None means.
+
+    Attributes
+    ----------
+    apply : callable
+        Rotary: ``apply(x, positions)``, or with ``(x, offset=...)``, ``(x)`` or
+        ``(q, k, positions)``. Additive: ``apply(n_queries, n_keys)`` or
+        ``apply(n)``, shape (H, Tq, Tk). Table, added to inputs:
+        ``apply(positions)`` or ``apply(n)``, shape (T, C), or like rotary with
+        x (B, T, C), which returns the sum.
+    scheme : str
+        "rotary", "additive" or "table".
+    signature : str
+        One of SIGNATURES[scheme]; for rotary with "q, k" for "x" where queries
+        and keys go in together.
+    call : callable
+        For any other signature: a function ``call(apply, ...)`` with the
+        arguments of the first signature of the scheme after ``apply``.
+        For rotary it may return the pair (q, k), both made from x.
+    layout : str
+        "(B, H, T, d)", "(B, T, H, d)", "(T, B, H, d)", "(B, T, d)" or "(T, d)".
+    rows : bool or "only"
+        Whether positions (B, T) may be given, or have to be.
+    pairs : str
+        Which channels turn together: "half" (i and i + rotary_dim / 2) or
+        "interleaved" (2i and 2i + 1). Given, it is part of the specification.
+    width : int
+        Width d of a head, or C of a table.
+    n_heads : int
+        Number of heads for rotary; None: 2.
+    rotary_dim : int
+        How many of the channels turn, the first ones. None: as found.
+    base : float
+        Frequencies are base ** (-2i / rotary_dim). None: as found.
+    frequencies : Tensor of shape (rotary_dim / 2,)
+        In radians per position, instead of base.
+    slopes : Tensor of shape (H,) or "paper"
+        ALiBi's. None: the paper's are not insisted on.
+    causal : bool
+        For additive: whether the bias is for causal attention, so that keys
+        after the query do not count. None: not known, and they do not count.
+    max_length : int
+        Positions 0 to max_length - 1 are promised.
+    tolerance : float
+        Of an angle in radians; 1e-6 times the position is added for
+        frequencies in float32.
+    options : dict
+        Further keyword arguments of every call.
+    seed : int
+        Of the random inputs.
+    """
+
+    kind: ClassVar[str] = "positions"
+    apply: Callable[..., Any]
+    scheme: str | None = None
+    signature: str | None = None
+    call: Callable[..., Any] | None = None
+    layout: str | None = None
+    rows: bool | str | None = None
+    pairs: str | None = None
+    width: int | None = None
+    n_heads: int | None = None
+    rotary_dim: int | None = None
+    base: float | None = None
+    frequencies: Tensor | None = None
+    slopes: Tensor | str | None = None
+    causal: bool | None = None
+    max_length: int | None = None
+    tolerance: float = 1e-4
+    options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    dtype: torch.dtype | None = None
+    detected: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not callable(self.apply):
+            raise TypeError(
+                f"apply must be callable, got {type(self.apply).__name__}: "
+                "pass the function or module itself, not its result"
+            )
+        one_of("scheme", self.scheme, SCHEMES)
+        one_of("pairs", self.pairs, PAIRS)
+        one_of("layout", self.layout, ROTARY_LAYOUTS)
+        if isinstance(self.slopes, str):
+            one_of("slopes", self.slopes, ("paper",))
+
+    def name(self) -> str:
+        """Name of the function."""
+        return getattr(self.apply, "__name__", type(self.apply).__name__)
+
+    def prepared(self) -> "Positions":
+        """Same subject, with what was not given found out."""
+        return detect_positions(self)
+
+    @property
+    def heads(self) -> int:
+        """Number of heads of a rotary scheme's input."""
+        one = self.layout in ("(B, T, d)", "(T, d)")
+        return 1 if one else self.n_heads or 2
+
+    @property
+    def d(self) -> int:
+        """Width of a head."""
+        return self.width or HEAD_WIDTHS[0]
+
+    def alone(self) -> "Positions":
+        """Same subject as it was before any call."""
+        return dataclasses.replace(self, apply=fresh(self.apply))
+
+    def near(self, positions: Tensor) -> Tensor:
+        """Errors of an angle that float32 explains, by position."""
+        return self.tolerance + 1e-6 * positions.double()
+
+    def ask(self, x: Tensor, given: Any) -> tuple[Tensor, Tensor]:
+        """One call, x (B, H, T, d): rotated queries and rotated keys."""
+        turn, back = {
+            "(B, T, H, d)": ((0, 2, 1, 3), (0, 2, 1, 3)),
+            "(T, B, H, d)": ((2, 0, 1, 3), (1, 2, 0, 3)),
+        }.get(self.layout or "", ((0, 1, 2, 3), (0, 1, 2, 3)))
+        entered = x.permute(turn).contiguous()
+        if self.layout in ("(B, T, d)", "(T, d)"):
+            entered = x[:, 0] if self.layout == "(B, T, d)" else x[0, 0]
+        signature = self.signature or "x, positions"
+        if signature.startswith("q, k"):
+            zero = torch.zeros_like(entered)
+            asks = [entered, zero], [zero, entered.clone()]
+        else:
+            asks = ([entered],)  # type: ignore[assignment]
+        pairs = [self.ask_once(list(ask), given) for ask in asks]
+        pair = [pairs[0][0], pairs[-1][1]]
+        if any(y.shape != entered.shape for y in pair):
+            raise WidthError(
+                f"the output has the shape {tuple(pair[0].shape)}, the input "
+                f"{tuple(entered.shape)} in the layout {self.layout}"
+            )
+        if self.layout in ("(B, T, d)", "(T, d)"):
+            pair = [y[:, None] if y.ndim == 3 else y[None, None] for y in pair]
+        pair = [y.detach().permute(back) for y in pair]
+        return pair[0].double(), pair[1].double()
+
+    def ask_once(self, arguments: list[Any], given: Any) -> list[Tensor]:
+        """One call: its first two tensors, or its only one twice."""
+        signature = self.signature or "x, positions"
+        options = dict(self.options)
+        if signature.endswith("positions"):
+            arguments.append(given)
+        elif signature.endswith("offset"):
+            name = argument(self.apply_signature(), *OFFSET_WORDS)
+            options[name or "offset"] = given
+        both: list[Tensor] = []
+
+        def collect(*args: Any, **kwargs: Any) -> Tensor | None:
+            if self.call is not None:
+                output = self.call(self.apply, *args, **kwargs)
+            else:
+                output = self.apply(*args, **kwargs)
+            if isinstance(output, list | tuple):
+                tensors = [y for y in output if isinstance(y, Tensor)]
+                both.extend(tensors[:2])
+            return first_tensor(output)
+
+        first = called(collect, *arguments, **options)
+        return both if len(both) == 2 else [first, first]
+
+    def apply_signature(self) -> Callable[..., Any]:
+        """What has the parameters: forward of a module."""
+        if isinstance(self.apply, nn.Module):
+            return self.apply.forward
+        return self.apply
+
+    def rotate(self, x: Tensor, positions: list[int]) -> tuple[Tensor, Tensor]:
+        """Rotate x (B, H, T, d) at these positions, as queries and as keys."""
+        signature = self.signature or "x, positions"
+        if self.layout == "(T, d)" and len(x) > 1:
+            rows = [self.rotate(row[None], positions) for row in x]
+            return torch.cat([a for a, _ in rows]), torch.cat(
+                [b for _, b in rows]
+            )
+        if signature.endswith("positions"):
+            given = torch.tensor(positions)
+            if self.rows == "only":
+                given = given.expand(len(x), -1)
+            return self.ask(x, given)
+        if signature.endswith("offset"):
+            parts = [
+                self.ask(x[:, :, i : i + n].contiguous(), positions[i])
+                for i, n in runs_of(positions)
+            ]
+            return (
+                torch.cat([a for a, _ in parts], 2),
+                torch.cat([b for _, b in parts], 2),
+            )
+        whole = x.new_zeros(*x.shape[:2], max(positions) + 1, x.shape[3])
+        whole[:, :, positions] = x
+        q, k = self.ask(whole, None)
+        return q[:, :, positions], k[:, :, positions]
+
+    def matrices(self, positions: list[int]) -> tuple[Tensor, Tensor]:
+        """Matrices (T, d, d) that act on queries and keys, by unit vectors."""
+        d, heads = self.d, self.heads
+        x = torch.eye(d, dtype=self.dtype)[:, None, None]
+        x = x.expand(d, heads, len(positions), d).contiguous()
+        q, k = self.rotate(x, positions)
+        return q[:, 0].permute(1, 2, 0), k[:, 0].permute(1, 2, 0)
+
+    def table(self, positions: list[int]) -> Tensor:
+        """Rows (T, C) of a table that is added to the inputs."""
+        if (self.signature or "").startswith("x"):
+            x = torch.zeros(1, 1, len(positions), self.d, dtype=self.dtype)
+            added, _ = dataclasses.replace(self, layout="(B, T, d)").rotate(
+                x, positions
+            )
+            return added[0, 0]
+        given: Any = torch.tensor(positions)
+        if self.signature == "n":
+            given = max(positions) + 1
+        if self.call is not None:
+            output = called(self.call, self.apply, given, **self.options)
+        else:
+            output = called(self.apply, given, **self.options)
+        output = output.detach().reshape(-1, output.shape[-1])
+        if self.signature == "n":
+            output = output[:given][positions]
+        if len(output) != len(positions):
+            raise SubjectError(
+                f"the table has {len(output)} rows for {len(positions)} "
+                "positions"
+            )
+        return output.double()
+
+    def bias(self, n_queries: int, n_keys: int) -> Tensor:
+        """Bias (H, Tq, Tk), however it is called."""
+        given = (n_queries, n_keys)
+        if self.signature == "n":
+            if n_queries != n_keys:
+                raise UnsuitableError("the bias is made for square shapes only")
+            given = given[:1]  # type: ignore[assignment]
+        if self.call is not None:
+            output = called(self.call, self.apply, *given, **self.options)
+        else:
+            output = called(self.apply, *given, **self.options)
+        shape = tuple(output.shape)
+        if output.ndim == 4:
+            output = output[0]
+        if output.ndim == 2:
+            output = output[None]
+        if output.ndim != 3 or not (
+            output.shape[1] in (1, n_queries) and output.shape[2] == n_keys
+        ):
+            raise SubjectError(
+                f"the bias has the shape {shape}, which is not (H, Tq, Tk) "
+                f"with Tq = {n_queries} and Tk = {n_keys}"
+            )
+        return output.detach().double().expand(-1, n_queries, -1)
+
+    def relative(self, n_queries: int, n_keys: int) -> Tensor:
+        """Bias (H, Tq, Tk) less that of the key at the query's own place.
+
+        The softmax does not see what is added to a whole row. Queries are the
+        last ones. Keys after the query are NaN unless causal is False.
+        """
+        bias = self.bias(n_queries, n_keys)
+        i = torch.arange(n_queries)[:, None] + n_keys - n_queries
+        own = bias.gather(2, i.expand(len(bias), -1, -1))
+        bias = torch.where(own.isfinite(), bias - own, bias)
+        if self.causal is False:
+            return bias
+        return bias.masked_fill(torch.arange(n_keys) > i, math.nan)
+
+
+class WidthError(SubjectError):
+    """The output of a rotation has another shape than its input."""
+
+
+OFFSET_WORDS = ("offset", "start", "past", "shift", "cur", "step", "begin")
+
+
+def check_positions(apply: Callable[..., Any], **settings: Any) -> Report:
+    """Check a rotary or additive position scheme, or a table of positions.
+
+    Parameters
+    ----------
+    apply : callable
+        ``apply(x, positions)``, ``apply(n_queries, n_keys)`` or
+        ``apply(positions)``.
+    **settings
+        Those of `Positions`.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    TypeError, ValueError
+        When a setting is unknown.
+    """
+    return run_checks(Positions(apply, **settings))
+
+
+def rotary_signatures(s: Positions) -> list[str]:
+    """Signatures to try, the likeliest by the names of parameters first."""
+    try:
+        parameters = inspect.signature(s.apply_signature()).parameters
+    except (TypeError, ValueError):
+        parameters = {}  # type: ignore[assignment]
+    names = [name.lower() for name in parameters]
+    tests = {
+        "x, positions": lambda n: "pos" in n and not any_of(n, OFFSET_WORDS),
+        "x, offset": lambda n: any_of(n, OFFSET_WORDS),
+    }
+    order = [sig for sig, test in tests.items() if any(map(test, names))]
+    order += [sig for sig in SIGNATURES["rotary"] if sig not in order]
+    second = names[1] if len(names) > 1 else ""
+    if second in ("k", "key", "keys", "xk", "k_states", "key_states"):
+        order = ["q, k" + sig.removeprefix("x") for sig in order]
+    return order
+
+
+def any_of(name: str, words: Iterable[str]) -> bool:
+    """Whether the name contains one of the words."""
+    return any(word in name for word in words)
+
+
+def suits(s: Positions) -> float:
+    """How badly a way to call fits: 0 moves with the position, inf raises."""
+    s = s.alone()
+    try:
+        if s.scheme == "rotary":
+            x = torch.ones(2, 5, 5, s.d, dtype=s.dtype)
+            if s.signature == "x":
+                x = x[:, :3]
+            x = x[:, :1] if s.layout in ("(B, T, d)", "(T, d)") else x
+            x = x[:1] if s.layout == "(T, d)" else x
+            if far(s.rotate(0 * x, list(range(5)))[0], torch.zeros(())) > 0:
+                return math.inf
+            y, _ = s.rotate(x, list(range(5)))
+            moves = far(y[:, :, 1:], y[:, :, :-1]) > 0
+            across = x.shape[1] > 1 and far(y[:, 1:], y[:, :-1]) > 0
+            return float(not moves) + 2 * float(across)
+        if s.scheme == "additive":
+            s.bias(*((5, 5) if s.signature == "n" else (5, 7)))
+            return 0.0
+        y = s.table([0, 1, 2, 3, 4])
+        if y.shape[-1] < 2:
+            return math.inf
+        return float(far(y[1:], y[:-1]) == 0)
+    except WidthError:
+        return 9.0
+    except (SubjectError, UnsuitableError):
+        return math.inf
+
+
+def ways_to_call(s: Positions) -> Iterable[Positions]:
+    """Combinations of the settings that are None, the likeliest first."""
+    for scheme in [s.scheme] if s.scheme else SCHEMES:
+        signatures = list(SIGNATURES[scheme])
+        if scheme != "additive":
+            turned = rotary_signatures(s)
+            signatures = (
+                turned
+                if scheme == "rotary"
+                else [
+                    *signatures[:2],
+                    *turned,
+                ]
+            )
+        if s.call is not None:
+            signatures = signatures[:1]
+        layouts: Sequence[str | None] = [None]
+        if scheme == "rotary":
+            layouts = [s.layout] if s.layout else ROTARY_LAYOUTS
+        for signature in [s.signature] if s.signature else signatures:
+            wide = signature in ("positions", "n") or scheme == "additive"
+            for width in [s.width] if s.width or wide else HEAD_WIDTHS:
+                for layout in layouts:
+                    for dtype in (
+                        [s.dtype] if s.dtype else [torch.float64, torch.float32]
+                    ):
+                        yield dataclasses.replace(
+                            s,
+                            scheme=scheme,
+                            signature=signature,
+                            width=width,
+                            layout=layout,
+                            dtype=dtype,
+                        )
+
+
+def detect_positions(s: Positions) -> Positions:
+    """Find out how the scheme is called, and what its rotation looks like."""
+    best, least = None, math.inf
+    for way in ways_to_call(s):
+        for rows in (s.rows,) if s.rows is not None else (None, "only"):
+            tried = dataclasses.replace(way, rows=rows)
+            badness = suits(tried)
+            if badness < least:
+                best, least = tried, badness
+        if least == 0.0:
+            break
+    if best is None:
+        raise ValueError(
+            "no known way to call gives an output. Say how the code is called: "
+            "scheme, signature, layout and width, or call=a function "
+            "call(apply, x, positions), call(apply, n_queries, n_keys) or "
+            "call(apply, positions)"
+        )
+    found = {
+        name: str(getattr(best, name))
+        for name in ("scheme", "signature", "layout", "width")
+        if getattr(s, name) is None and getattr(best, name) is not None
+    }
+    s = best
+    if s.call is not None:
+        found.pop("signature", None)
+    if s.scheme == "table" and s.width is None:
+        wide = attempt(lambda: float(s.alone().table([0, 1]).shape[-1]))
+        s = dataclasses.replace(
+            s, width=None if wide == math.inf else int(wide)
+        )
+    if s.max_length is None:
+        most = 512 if s.scheme == "additive" else 8192
+        if s.signature in ("x", "q, k", "n"):
+            most = min(most, 4096)
+        lengths = [n for n in (8192, 4096, 2048, 1024, 512) if n <= most]
+        for n in [*lengths, 256, 128, 64, 32, 16, 8]:
+            s = dataclasses.replace(s, max_length=n)
+            if reaches(s.alone(), n):
+                break
+        if s.max_length != most:
+            found["max_length"] = str(s.max_length)
+    if s.scheme == "rotary" and s.rows is None:
+        s = dataclasses.replace(s, rows=takes_rows(s.alone()))
+    try:
+        turns = read_turns(s.alone())
+    except (SubjectError, UnsuitableError):
+        return dataclasses.replace(s, detected=found)
+    if s.scheme != "additive":
+        if s.pairs is None and turns.layout:
+            found["pairs"] = turns.layout
+        if s.rotary_dim is None and s.scheme == "rotary":
+            found["rotary_dim"] = str(len(turns.turned))
+        fit = fitted_base(turns.rates)
+        if s.base is None and s.frequencies is None and fit:
+            found["base"] = brief(fit)
+    return dataclasses.replace(s, detected=found)
+
+
+def reaches(s: Positions, n: int) -> bool:
+    """Whether positions up to n - 1 are taken."""
+    try:
+        if s.scheme == "rotary":
+            shape = 1, s.heads, 1, s.d
+            s.rotate(torch.ones(shape, dtype=s.dtype), [n - 1])
+        elif s.scheme == "table":
+            s.table([n - 1])
+        else:
+            s.bias(*((n, n) if s.signature == "n" else (1, n)))
+    except (SubjectError, UnsuitableError):
+        return False
+    return True
+
+
+def takes_rows(s: Positions) -> bool:
+    """Whether each row of the batch may have positions of its own."""
+    if not (s.signature or "").endswith("positions"):
+        return False
+    x = torch.ones(2, s.heads, 4, s.d, dtype=s.dtype)
+    try:
+        s.ask(x, torch.tensor([[0, 1, 2, 3], [3, 4, 5, 6]]))
+    except (SubjectError, UnsuitableError):
+        return False
+    return s.layout != "(T, d)"
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Rotations of a scheme, read off by unit vectors.
+
+    Attributes
+    ----------
+    positions : list of int
+        Where they were read.
+    q, k : Tensor, shape (T, d, d)
+        Matrices that act on queries and on keys.
+    turned : list of int
+        Channels that are changed at some position.
+    pairs : list of (int, int)
+        Channels that turn together.
+    layout : str
+        "half", "interleaved" or "" for none of these.
+    angles : Tensor, shape (T, pairs)
+        Angle of each pair.
+    rates : Tensor, shape (pairs,)
+        Frequencies: angles by position, between -π and π.
+    """
+
+    positions: list[int]
+    q: Tensor
+    k: Tensor
+    turned: list[int]
+    pairs: list[tuple[int, int]]
+    layout: str
+    angles: Tensor
+    rates: Tensor
+
+    @property
+    def places(self) -> Tensor:
+        """Positions (T, 1) in float64."""
+        return torch.tensor(self.positions).double()[:, None]
+
+    def off(self) -> Tensor:
+        """How far the angles are from position times frequency."""
+        start = self.angles[self.positions.index(0)]
+        return wrapped(self.angles - start - self.places * self.rates).abs()
+
+
+def probes(s: Positions) -> list[int]:
+    """Positions to read: small ones, powers of two and neighbours of large."""
+    large = [2**n + m for n in range(4, 14) for m in (0, 1, 7)]
+    large += [100, 101, 107, 1000, 1001, 1007, 4000, 4001, 4007]
+    return sorted({p for p in [*range(10), *large] if p < (s.max_length or 16)})
+
+
+def partners(matrices: Tensor) -> list[list[int]]:
+    """For each channel, the other channels that enter it, the largest first."""
+    size = matrices.abs().amax(0).fill_diagonal_(0.0)
+    return [
+        [int(j) for j in row.argsort(descending=True) if row[j] > 1e-6]
+        for row in size
+    ]
+
+
+def layout_of(pairs: list[tuple[int, int]]) -> str:
+    """Name of the pairing, or nothing."""
+    channels = sorted(c for pair in pairs for c in pair)
+    half = len(pairs)
+    if not pairs or len(set(channels)) != 2 * half:
+        return ""
+    if pairs == list(zip(channels[:half], channels[half:], strict=True)):
+        return "half"
+    if pairs == list(zip(channels[::2], channels[1::2], strict=True)):
+        return "interleaved"
+    return ""
+
+
+def rates_of(positions: list[int], angles: Tensor, s: Positions) -> Tensor:
+    """Frequencies: refined from position 1 on as long as the angles agree."""
+    angles = angles - angles[positions.index(0)]
+    rates = wrapped(angles[positions.index(1)])
+    near = s.near(torch.tensor(positions))
+    alive = torch.ones(len(rates), dtype=torch.bool)
+    for n, p in enumerate(positions):
+        if p > 1 and p & (p - 1) == 0:
+            error = wrapped(angles[n] - p * rates)
+            alive &= error.abs() < near[n]
+            rates = torch.where(alive, rates + error / p, rates)
+    return rates
+
+
+def read_turns(s: Positions) -> Turns:
+    """Read the rotations at all probes."""
+    places = probes(s)
+    if s.scheme == "additive":
+        raise UnsuitableError(
+            "a bias that is added to the logits turns nothing"
+        )
+    if s.scheme == "table":
+        rows = s.table(places)
+        start = rows[places.index(0)].abs()
+        if not ((start < 1e-6) | ((start - 1).abs() < 1e-6)).all():
+            raise UnsuitableError(
+                "the table is no table of sines and cosines, as position 0 is "
+                "not made of zeros and ones; learned tables have no rule"
+            )
+        width = rows.shape[1]
+        half = list(
+            zip(range(width // 2), range(width // 2, width), strict=False)
+        )
+        near = list(zip(range(0, width, 2), range(1, width, 2), strict=False))
+        pairs = min(
+            (near, half),
+            key=lambda p: sum(
+                far(rows[:, i] ** 2 + rows[:, j] ** 2, torch.ones(()))
+                for i, j in p
+            ),
+        )
+        angles = torch.stack(
+            [
+                torch.atan2(rows[:, i], rows[:, j])
+                if start[i] < 0.5
+                else torch.atan2(rows[:, j], rows[:, i])
+                for i, j in pairs
+            ],
+            1,
+        )
+        empty = torch.zeros(0)
+        turned = list(range(width))
+        layout = "half" if pairs is half else "interleaved"
+        rates = rates_of(places, angles, s)
+        return Turns(places, rows, empty, turned, pairs, layout, angles, rates)
+    q, k = s.matrices(places)
+    first = q[places.index(0)]
+    if far(first.abs().sum(0), torch.ones(())) == 0 and (
+        far(first @ first.mT, torch.eye(s.d)) == 0
+    ):
+        # Channels that leave in another order, in queries and keys alike.
+        q, k = first.mT @ q, first.mT @ k
+    whole, _ = s.matrices(list(range(8)))
+    single, other = s.matrices([5])
+    if far(single, whole[5:6]) > 1e-3 and far(other, single) < 1e-6:
+        raise UnsuitableError(
+            "positions are not followed, so there is nothing to read: see "
+            "offset_ignored"
+        )
+    eye = torch.eye(s.d).double()
+    turned = [i for i in range(s.d) if far(q[:, i], eye[i]) > 1e-6]
+    mates = partners(q)
+    pairs = [
+        (i, mates[i][0])
+        for i in turned
+        if mates[i] and i < mates[i][0] and mates[mates[i][0]][:1] == [i]
+    ]
+    angles = torch.stack(
+        [torch.atan2(q[:, j, i], q[:, i, i]) for i, j in pairs]
+        or [torch.zeros(len(places)).double()],
+        1,
+    )[:, : len(pairs)]
+    rates = rates_of(places, angles, s)
+    return Turns(places, q, k, turned, pairs, layout_of(pairs), angles, rates)
+
+
+def fitted_base(rates: Tensor) -> float | None:
+    """Base of frequencies base ** (-i / n), or None if they are no such."""
+    if len(rates) < 2 or (rates.abs() <= 0).any():
+        return None
+    logs = rates.abs().log()
+    slope = (logs[-1] - logs[0]) / (len(rates) - 1)
+    line = logs[0] + slope * torch.arange(len(rates))
+    if abs(float(logs[0])) > 1e-3 or far(logs, line) > 1e-3:
+        return None
+    return float(torch.exp(-slope * len(rates)))
+
+
+def rotary_only(s: Positions) -> Turns:
+    """Rotations, or the reason why there are none to check."""
+    if s.scheme != "rotary":
+        raise UnsuitableError(
+            f"only for rotary schemes, this one is {s.scheme}"
+        )
+    return read_turns(s.alone())
+
+
+def up_to(positions: list[int], errors: Tensor, near: Tensor) -> str:
+    """From which position on errors (T,) are too large."""
+    wrong = [p for p, bad in zip(positions, errors > near, strict=True) if bad]
+    return f"from position {wrong[0]} on" if wrong else "nowhere"
+
+
+@check("core/order")
+def positions_runs(s: Positions) -> Finding:
+    """Ordinary calls give an output."""
+    s = s.alone()
+    if s.scheme == "additive":
+        s.bias(5, 5)
+    elif s.scheme == "table":
+        s.table([0, 1, 2])
+    else:
+        x = torch.ones(2, s.heads, 5, s.d, dtype=s.dtype)
+        s.rotate(x, [0, 1, 2, 3, 4])
+    return passed("an output", "")
+
+
+@check("core/order")
+def positions_relative_only(s: Positions) -> Finding:
+    """What depends on more than the offset of key and query."""
+    if s.scheme == "additive":
+        return bias_along_diagonals(s.alone())
+    turns = read_turns(s.alone())
+    index = {p: n for n, p in enumerate(turns.positions)}
+    worst, where, measured = 0.0, (0, 0), 0.0
+    allowed = 0.0
+    q, k = turns.q, turns.k
+    for delta in (0, 1, 7):
+        starts = [p for p in index if p + delta in index]
+        places = [index[p] for p in starts]
+        others = [index[p + delta] for p in starts]
+        if s.scheme == "table":
+            joint = (q[places] * q[others]).sum(-1)[:, None, None]
+            joint = joint / q.shape[1]
+        else:
+            joint = q[places].mT @ k[others]
+        errors = (joint - joint[:1]).abs().amax((1, 2))
+        near = 2 * s.near(torch.tensor(starts) + delta)
+        excess = errors / near
+        if float(excess.max()) > max(worst, 1.0):
+            n = int((excess > 1).nonzero()[0])
+            worst, where = float(excess.max()), (starts[n], delta)
+            measured, allowed = float(errors[n]), float(near[n])
+    eye = torch.eye(s.d).double()
+    if s.scheme == "rotary" and not worst:
+        same = q.mT @ k
+        level = same[0].diagonal()
+        error = far(same[0], torch.diag(level))
+        shift = error > s.tolerance or far(level, level.abs()) > s.tolerance
+        if shift:
+            return failed(
+                "A query and a key at the same position are turned by "
+                "different angles.",
+                f"their rotations differ by {brief(far(q[0], k[0]))}",
+                "0",
+                "queries and keys are numbered differently (one of them starts "
+                "at 1, or only one gets the offset): give both the same "
+                "positions.",
+            )
+    if not worst and s.max_length:
+        strange = beyond_the_end(s, turns)
+        if strange:
+            return strange
+    if not worst:
+        return passed(
+            f"the same up to position {turns.positions[-1]}, offsets 0, 1, 7",
+            "the same",
+        )
+    if s.scheme == "rotary" and far(k, eye) < 1e-6:
+        cause = "only queries are turned: turn the keys, too."
+    elif s.scheme == "rotary" and far(q, eye) < 1e-6:
+        cause = "only keys are turned: turn the queries, too."
+    elif s.scheme == "rotary" and far(k, q.mT) < 1e-3 < far(k, q):
+        cause = (
+            "queries and keys turn in opposite directions: one of them has the "
+            "wrong sign of the sine (or is conjugated)."
+        )
+    elif s.scheme == "rotary" and far(q, k) > 1e-3:
+        cause = (
+            "queries and keys are not turned in the same way: use one function "
+            "with the same positions for both."
+        )
+    elif far((q.mT @ q)[0], (q.mT @ q)[-1]) > 1e-2 and s.scheme == "rotary":
+        cause = (
+            "this is no rotation, as lengths change: see norm_kept and "
+            "pairs_mixed."
+        )
+    elif where[0] > 16:
+        cause = (
+            f"small positions are right, those near {where[0]} are not: the "
+            "table of angles ends and positions are clamped or wrapped, or "
+            "angles are in low precision."
+        )
+    else:
+        cause = (
+            "angles are not proportional to the position: they have to be "
+            "position times frequency, with one frequency for each pair."
+        )
+    return failed(
+        "The product of a query and a key depends on where they are, not only "
+        "on their offset.",
+        f"at position {where[0]}, offset {where[1]}, it differs by "
+        f"{brief(measured)} from position 0",
+        f"at most {brief(allowed)}",
+        cause,
+    )
+
+
+def beyond_the_end(s: Positions, turns: Turns) -> Finding | None:
+    """Whether positions after the last one are quietly those of others."""
+    n = s.max_length or 0
+    asked = [n + 2, n + 3]
+    try:
+        if s.scheme == "table":
+            got, start = s.alone().table(asked), s.alone().table([2, 3])
+            last = s.alone().table([n - 1])
+        else:
+            got, _ = s.alone().matrices(asked)
+            start, _ = s.alone().matrices([2, 3])
+            last, _ = s.alone().matrices([n - 1])
+    except (SubjectError, UnsuitableError):
+        return None
+    for other, name in ((last, f"position {n - 1}"), (start, "2 and 3")):
+        if far(got, other) <= 1e-6 and turns.pairs:
+            return failed(
+                f"Beyond the table, positions are those of {name}.",
+                f"positions {asked} differ from {name} by "
+                f"{brief(far(got, other))}",
+                "an error, or positions of their own",
+                f"positions are clamped or wrapped at {n}: refuse them, or "
+                "make the table longer.",
+            )
+    return None
+
+
+def diagonals(relative: Tensor) -> tuple[float, int]:
+    """Largest difference along a diagonal of (H, Tq, Tk), and its distance."""
+    n_queries, n_keys = relative.shape[1:]
+    worst, at = 0.0, 0
+    for offset in range(-n_queries + 1, n_keys):
+        line = relative.diagonal(offset, 1, 2)
+        line = line[:, ~line.isnan().any(0)]
+        if line.shape[1] > 1 and far(line[:, 1:], line[:, :1]) > worst:
+            worst, at = far(line[:, 1:], line[:, :1]), offset
+    return worst, at
+
+
+def bias_along_diagonals(s: Positions) -> Finding:
+    """A bias that depends on more than the distance."""
+    n = min(24, s.max_length or 24)
+    relative = s.relative(n, n)
+    worst, at = diagonals(relative)
+    size = 1 + far(relative.nan_to_num(0.0, 0.0, 0.0), torch.zeros(()))
+    for m in (n // 4, n // 2):
+        less = s.relative(m, m)
+        seen = less.isfinite()
+        change = far(
+            less.masked_fill(~seen, 0.0),
+            relative[:, :m, :m].masked_fill(~seen, 0.0),
+        )
+        if change > 1e-4 * size:
+            return failed(
+                "The bias of the same two positions depends on the length.",
+                f"it differs by {brief(change)} between {m} and {n} keys",
+                "0",
+                "rows are shifted into each other (a padded reshape made for "
+                "causal use), or distances are counted from the end: make it "
+                "from arange(Tk)[None, :] - arange(Tq)[:, None].",
+            )
+    if worst <= 1e-4 * size:
+        return passed(f"equal along diagonals within {brief(worst)}", "equal")
+    return failed(
+        "The bias depends on the positions, not only on their distance.",
+        f"for keys {-at} before the query it differs by {brief(worst)}",
+        "0 along each diagonal, but for what is added to a whole row",
+        "the bias is built from positions instead of differences, or reshaped "
+        "where a transpose is meant: make it from "
+        "arange(Tk)[None, :] - arange(Tq)[:, None].",
+    )
+
+
+@check("core/order")
+def positions_norm_kept(s: Positions) -> Finding:
+    """Lengths that change by turning."""
+    turns = read_turns(s.alone())
+    if s.scheme == "table":
+        sums = torch.stack(
+            [turns.q[:, i] ** 2 + turns.q[:, j] ** 2 for i, j in turns.pairs]
+        )
+        error = far(sums, torch.ones(()))
+        if error <= 10 * s.tolerance:
+            return passed(f"sin² + cos² off by {brief(error)}", "0")
+        pair = int((sums - 1).abs().amax(1).argmax())
+        return failed(
+            "Sine and cosine of a pair do not have the same angle.",
+            f"sin² + cos² of {turns.pairs[pair]} off by {brief(error)}",
+            "0",
+            "each frequency is for two channels, a sine and a cosine: the "
+            "exponent has to be 2i / C with i = channel // 2 for both.",
+        )
+    eye = torch.eye(s.d).double()
+    for name, matrices in (("queries", turns.q), ("keys", turns.k)):
+        gram = matrices.mT @ matrices
+        error = far(gram, eye)
+        if error <= 10 * s.tolerance:
+            continue
+        place = int((gram - eye).abs().amax((1, 2)).argmax())
+        lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
+        level = [lengths[:, i] for i in turns.turned]
+        one = level[0][0]
+        apart = max(far(x, one) for x in level) < 1e-4 * float(one)
+        diagonal = far(gram, torch.diag_embed(lengths**2)) < 1e-4
+        measured = (
+            f"lengths of unit vectors between {brief(float(lengths.min()))} "
+            f"and {brief(float(lengths.max()))}"
+        )
+        if apart and diagonal and float(one) > 0.1:
+            return hazard(
+                f"Turned {name} are {brief(float(one))} times as long, "
+                "at every position.",
+                measured,
+                "1",
+                "a factor on cosine and sine, such as YaRN's attention factor: "
+                "it acts like a scale of the logits, squared.",
+            )
+        i, j = turns.pairs[0] if turns.pairs else (0, 0)
+        both = matrices[:, i, j] * matrices[:, j, i]
+        if turns.pairs and float(both.max()) > 1e-4:
+            cause = (
+                "both halves get the sine with the same sign: a rotation is "
+                "(x1 cos - x2 sin, x2 cos + x1 sin), so rotate_half negates "
+                "the second half: cat(-x2, x1)."
+            )
+        elif error < 2e-2:
+            cause = (
+                "cosine and sine are rounded to a low precision: keep the "
+                "table in float32 and cast after the product."
+            )
+        else:
+            cause = (
+                "cosine and sine of a pair have different angles "
+                "(pairs_mixed), a sine is missing, or a channel is "
+                "overwritten before it is used: compute both outputs from the "
+                "unchanged x1 and x2."
+            )
+        return failed(
+            f"Turning changes the length of {name}.",
+            f"{measured}, worst at position {turns.positions[place]}",
+            "1 everywhere",
+            cause,
+        )
+    return passed("lengths of unit vectors 1 everywhere", "1")
+
+
+@check("core/order")
+def positions_pairs_mixed(s: Positions) -> Finding:
+    """Pairs of one layout turned with angles or pairs of the other."""
+    turns = rotary_only(s)
+    mates_q, mates_k = partners(turns.q), partners(turns.k)
+    advice = (
+        'In "half", channel i turns with i + rotary_dim / 2 (rotate_half, '
+        "table cat(f, f)); in "
+        '"interleaved", 2i with 2i + 1 (complex numbers, table '
+        "repeat_interleave(f, 2)). Use one of them throughout."
+    )
+    first = [mates[0] if mates else None for mates in mates_q]
+    second = [mates[0] if mates else None for mates in mates_k]
+    if first != second and any(mates_k) and any(mates_q):
+        i = next(i for i in range(s.d) if first[i] != second[i])
+        return failed(
+            "Queries and keys pair their channels differently.",
+            f"channel {i} turns with {first[i]} in queries, with {second[i]} "
+            "in keys",
+            "the same pairs",
+            f"two layouts are mixed. {advice}",
+        )
+    for i, mates in enumerate(mates_q):
+        if mates and (len(mates) > 1 or mates_q[mates[0]][:1] != [i]):
+            return failed(
+                "Channels do not turn in pairs.",
+                f"channel {i} takes from {mates}, channel {mates[0]} from "
+                f"{mates_q[mates[0]]}",
+                "two channels that take from each other",
+                f"the halves are cut or put together in two ways. {advice}",
+            )
+    near = 4 * s.near(torch.tensor(turns.positions))
+    for i, j in turns.pairs:
+        one = torch.atan2(-turns.q[:, i, j], turns.q[:, i, i])
+        two = torch.atan2(turns.q[:, j, i], turns.q[:, j, j])
+        apart = wrapped(one - two).abs()
+        mirrored = wrapped(one + two).abs()
+        if (apart > near).any() and not (mirrored <= near).all():
+            place = turns.positions.index(1)
+            return failed(
+                "The two channels of a pair are turned by different angles.",
+                f"at position 1, channel {i} by {brief(float(one[place]))} and "
+                f"channel {j} by {brief(float(two[place]))} rad",
+                "the same angle",
+                "the table of angles is in one layout, the rotation in the "
+                f"other. {advice}",
+            )
+    if s.pairs and turns.layout and turns.layout != s.pairs:
+        return failed(
+            f'The rotation is "{turns.layout}", and the setting says '
+            f'pairs="{s.pairs}".',
+            f"channel {turns.pairs[0][0]} turns with {turns.pairs[0][1]}",
+            f'pairs as in "{s.pairs}"',
+            "weights that were trained with one layout do not work with the "
+            f"other, unless their rows are permuted. {advice}",
+        )
+    if s.pairs and not turns.layout and turns.pairs:
+        return failed(
+            "The pairs are in no known layout.",
+            f"pairs {turns.pairs}",
+            f'"{s.pairs}"',
+            advice,
+        )
+    return passed(f"pairs {turns.layout or turns.pairs}", "one layout")
+
+
+def coarse(x: Tensor, dtype: torch.dtype, near: float) -> bool:
+    """Whether all numbers, three not trivial ones at least, have this dtype."""
+    x = x.double()
+    error = (x.to(dtype).double() - x).abs() <= near * x.abs()
+    mantissas = torch.frexp(x.abs())[0]
+    rich = int(((mantissas > 0.501) & (mantissas < 0.999)).sum())
+    return rich >= 3 and bool(error.all())
+
+
+def short(dtype: torch.dtype | None) -> str:
+    """Name of a dtype without torch."""
+    return str(dtype).removeprefix("torch.")
+
+
+@check("core/order")
+def positions_low_precision_angles(s: Positions) -> Finding:
+    """Angles, positions or frequencies in 16 bits."""
+    advice = (
+        "compute positions, frequencies, their product, cosine and sine in "
+        "float32, whatever the dtype of x, and cast the result."
+    )
+    if s.scheme == "additive":
+        return bias_in_low_precision(s.alone(), advice)
+    turns = read_turns(s.alone())
+    if not turns.pairs:
+        return skipped("No channels turn in pairs.")
+    if s.scheme == "rotary":
+        eye = torch.eye(s.d).double()
+        gram = turns.q.mT @ turns.q
+        if not all(float(gram[n].diagonal().min()) > 0.5 for n in (0, -1)) or (
+            far(gram, torch.diag_embed(gram[0].diagonal()) * eye) > 0.1
+        ):
+            return skipped("Lengths change: see norm_kept.")
+    off = turns.off()
+    near = s.near(torch.tensor(turns.positions))[:, None]
+    if (off > near).any():
+        reach = (turns.places * turns.rates).abs()
+        small = reach < 64
+        if (off <= reach / 64 + 5e-3)[small].all() and off.max() < 4:
+            return failed(
+                "Angles are in low precision.",
+                f"off by up to {brief(float(off.max()))} rad, "
+                + up_to(turns.positions, off.amax(1), near[:, 0]),
+                "1e-7 times the position, as in float32",
+                advice,
+            )
+    table = turns.q[:, turns.turned] if s.scheme == "rotary" else turns.q
+    for dtype in (torch.bfloat16, torch.float16):
+        if coarse(table, dtype, 0.0):
+            return failed(
+                f"Cosines and sines are rounded to {short(dtype)}, though x is "
+                f"{short(s.dtype)}.",
+                f"every one is a number of {short(dtype)}",
+                "float32 at least",
+                advice,
+            )
+        if coarse(turns.rates, dtype, 2e-6):
+            return failed(
+                f"The frequencies are rounded to {short(dtype)}.",
+                "frequencies " + numbers(turns.rates),
+                "numbers that need more digits",
+                f"inv_freq is a buffer that was cast with the model: {advice}",
+            )
+    if s.scheme == "table":
+        return passed(f"off by {brief(float(off.max()))} rad", "0")
+    for dtype in (torch.bfloat16, torch.float16):
+        try:
+            low, _ = dataclasses.replace(s.alone(), dtype=dtype).matrices(
+                turns.positions
+            )
+            high, _ = s.alone().matrices(turns.positions)
+        except (SubjectError, UnsuitableError):
+            continue
+        errors = (low - high).nan_to_num(9.0).abs().amax((1, 2))
+        if float(errors.max()) > 0.05:
+            where = up_to(
+                turns.positions, errors, torch.full_like(errors, 0.05)
+            )
+            return failed(
+                f"With x in {short(dtype)} the angles are in low precision.",
+                f"turned vectors off by {brief(float(errors.max()))}, {where}",
+                "0.01, the rounding of the output",
+                f"angles take the dtype of x (arange(..., dtype=x.dtype)): "
+                f"{advice}",
+            )
+    if isinstance(s.apply, nn.Module):
+        cast = dataclasses.replace(s.alone(), dtype=torch.bfloat16)
+        cast = dataclasses.replace(cast, apply=cast.apply.bfloat16())  # type: ignore[attr-defined]
+        error = attempt(
+            lambda: far(
+                cast.matrices(turns.positions)[0],
+                s.alone().matrices(turns.positions)[0],
+            )
+        )
+        if 0.05 < error < math.inf:
+            return hazard(
+                "module.bfloat16() casts the frequencies, too.",
+                f"turned vectors off by {brief(error)}",
+                "0.01",
+                "the frequencies are a buffer: keep them in float32 (override "
+                "_apply, or compute them at each call).",
+            )
+    return passed(f"off by {brief(float(off.max()))} rad", "0")
+
+
+def numbers(values: Tensor, most: int = 6) -> str:
+    """First numbers of a tensor, in words."""
+    shown = ", ".join(brief(float(v)) for v in values[:most])
+    return shown + (", ..." if len(values) > most else "")
+
+
+def steps_of(s: Positions) -> Tensor | None:
+    """Slopes (H,) of a bias that is linear in the distance, else None."""
+    n = min(16, s.max_length or 16)
+    last = s.relative(n, n)[:, -1]
+    slopes = last[:, -2]
+    distance = torch.arange(n - 1, -1, -1).double()
+    line = slopes[:, None] * distance
+    close = (last - line).abs() <= 2e-2 * line.abs() + 1e-6
+    return -slopes if close.all() and (slopes != 0).any() else None
+
+
+def bias_in_low_precision(s: Positions, advice: str) -> Finding:
+    """A linear bias that is rounded at large distances."""
+    slopes = steps_of(s)
+    if slopes is None:
+        return skipped("The bias is not linear in the distance.")
+    n = min(4096 if s.signature != "n" else 512, s.max_length or 16)
+    try:
+        last = s.relative(1, n)[:, -1]
+    except UnsuitableError:
+        last = s.relative(n, n)[:, -1]
+    distance = torch.arange(n - 1, -1, -1).double()
+    line = -slopes[:, None] * distance
+    apart = (last - line).abs()
+    error = (apart / (line.abs() + 1e-9))[:, :-1].max()
+    if float(error) <= 1e-4:
+        return passed(f"linear within {float(error):.1g}", "1e-6")
+    if (apart.amax(1) > line.abs().amax(1) / 64).any():
+        return skipped("The bias is not linear at large distances.")
+    return failed(
+        "The bias is rounded at large distances.",
+        f"off by {float(error):.2%} of its size among {n} keys",
+        "0.0001%, as in float32",
+        "distances of more than 256 (bfloat16) or 2048 (float16) are not whole "
+        "numbers any more, and neighbours tie: " + advice,
+    )
+
+
+@check("core/head-layout")
+def positions_partial_width(s: Positions) -> Finding:
+    """Channels beyond those that turn."""
+    if s.scheme != "rotary":
+        return skipped("Only for rotary schemes.")
+    try:
+        turns = read_turns(s.alone())
+    except WidthError as error:
+        return failed(
+            "The output has another width than the input.",
+            str(error),
+            "the same shape",
+            "the channels beyond rotary_dim are cut off: join them again, "
+            "cat([turned, x[..., rotary_dim:]], -1).",
+        )
+    paired = {c for pair in turns.pairs for c in pair}
+    mates = partners(turns.q)
+    for i in turns.turned:
+        if i not in paired and not mates[i]:
+            level = float(turns.q[-1, i, i])
+            return failed(
+                f"Channel {i} is neither turned nor left as it is.",
+                f"it is multiplied by {brief(level)} at position "
+                f"{turns.positions[-1]}",
+                "1, or a turn with another channel",
+                "the channels beyond rotary_dim are zeroed or get a cosine "
+                "without its sine: pass them through untouched.",
+            )
+    for i in turns.turned:
+        lone = [j for j in mates[i] if j not in turns.turned]
+        if lone:
+            return failed(
+                f"Channel {i} turns with channel {lone[0]}, which does not "
+                "turn.",
+                f"{len(turns.turned)} of {s.d} channels change",
+                "pairs of which both turn",
+                "partners are taken from the whole width: cut x[..., "
+                ":rotary_dim] off first, and halve that.",
+            )
+    kept = [i for i in range(s.d) if i not in turns.turned]
+    if kept and far(turns.k[:, kept], turns.q[:, kept]) > s.tolerance:
+        return failed(
+            "Channels that queries pass through are changed in keys.",
+            f"channels {kept} differ",
+            "the same width for both",
+            "queries and keys are cut at different widths.",
+        )
+    measured = f"{len(turns.turned)} of {s.d} channels turn"
+    wanted = s.rotary_dim
+    if wanted is None:
+        return passed(measured, "pairs, and the others untouched")
+    if turns.turned != list(range(wanted)):
+        first = f"{turns.turned[:8]}" if turns.turned else "none"
+        return failed(
+            "Other channels turn than those of the setting rotary_dim.",
+            f"{measured}, the first of them {first}",
+            f"channels 0 to {wanted - 1}",
+            "the split into a part that turns and a part that passes is at "
+            "another place (a share of d that is doubled or halved, the last "
+            "channels instead of the first), or the table has another width: "
+            "x[..., :rotary_dim] turns, x[..., rotary_dim:] passes.",
+        )
+    n = len(turns.pairs)
+    if s.base and s.frequencies is None and n > 1 and wanted < s.d:
+        of_all = s.base ** (-2 * torch.arange(n).double() / s.d)
+        if far(turns.rates, of_all) < 1e-4:
+            return failed(
+                f"The frequencies are those of a width of {s.d}.",
+                f"frequencies {numbers(turns.rates)}",
+                numbers(s.base ** (-2 * torch.arange(n).double() / wanted)),
+                f"the exponent is divided by the head width {s.d}: divide by "
+                f"rotary_dim = {wanted}.",
+            )
+    return passed(measured, f"the first {wanted}")
+
+
+@check("core/order")
+def positions_offset_ignored(s: Positions) -> Finding:
+    """Positions that are given and not followed."""
+    s = s.alone()
+    if s.scheme == "additive":
+        return skipped("alibi_while_decoding asks this of a bias.")
+    if s.signature in ("x", "q, k", "n"):
+        return skipped(
+            "The code takes no positions and no offset: decoded one at a time, "
+            "every token would stand at position 0."
+        )
+    whole = list(range(min(12, s.max_length or 12)))
+    shuffled = whole[::2] + whole[1::2][::-1]
+    asks = [[whole[-2]], whole[3:7], whole[-1:]]
+    if s.scheme == "table":
+        read: Callable[[list[int]], tuple[Tensor, ...]] = lambda p: (  # noqa: E731
+            s.table(p),
+        )
+    else:
+        read = s.matrices
+    if s.scheme == "rotary" and s.signature and "offset" not in s.signature:
+        asks.append(shuffled)
+    parts = ("queries", "keys") if s.scheme == "rotary" else ("the table",)
+    for part, name in enumerate(parts):
+        full = read(whole)[part]
+        if far(full[1:], full[:1]) == 0 and part:
+            continue
+        if far(full[1:], full[:1]) == 0:
+            return failed(
+                f"Positions change nothing for {name}.",
+                "the same output at every position",
+                "another rotation at each position",
+                "the result of the rotation is not used, or the angles are 0.",
+            )
+        for asked in asks:
+            got = read(asked)[part]
+            error = far(got, full[asked])
+            if error <= s.tolerance:
+                continue
+            zero = far(got, full[: len(asked)]) <= s.tolerance
+            return failed(
+                f"The positions that are given are not those that {name} get.",
+                f"alone at positions {asked} they differ by {brief(error)} "
+                "from the same positions in a whole sequence"
+                + (", and equal positions 0, 1, ..." if zero else ""),
+                "0",
+                "positions are counted from 0 in every call (arange(T)) and "
+                "the argument is not used: take cosine and sine at the given "
+                "positions, so that a token decoded after n others stands at n."
+                if zero
+                else "the offset is added twice, with another sign, or to a "
+                "part of the positions: angles must be (offset + arange(T)) "
+                "times the frequencies, or cos[positions].",
+            )
+    if s.scheme == "rotary" and s.rows:
+        return rows_followed(s)
+    return passed("every position as in a whole sequence", "")
+
+
+def rows_followed(s: Positions) -> Finding:
+    """Positions (B, T): rows of a batch with their own."""
+    x = torch.randn(
+        2, s.heads, 4, s.d, generator=generator(s, 5), dtype=torch.float64
+    ).to(s.dtype)
+    rows = [[0, 1, 2, 3], [3, 4, 5, 6]]
+    both, _ = s.ask(x, torch.tensor(rows))
+    for row, places in enumerate(rows):
+        alone, _ = s.rotate(x[row : row + 1], places)
+        error = far(both[row : row + 1], alone)
+        if error > 10 * s.tolerance:
+            return failed(
+                "Rows of a batch do not get their own positions.",
+                f"row {row} at positions {places} differs by {brief(error)} "
+                "from the same row alone",
+                "0",
+                "positions of the first row, or by heads instead of rows, are "
+                "used for all: with positions (B, T), cosine and sine are "
+                "(B, T, d) and need an axis for the heads (unsqueeze).",
+            )
+    return passed("every row as it is alone", "")
+
+
+def inputs_changed(s: Positions) -> Finding | None:
+    """Whether the caller's positions are other ones after the call."""
+    if not (s.signature or "").endswith("positions") or s.rows == "only":
+        return None
+    given = torch.arange(4) + 1
+    if s.scheme == "rotary":
+        s.ask(torch.ones(1, s.heads, 4, s.d, dtype=s.dtype), given)
+    elif s.signature == "positions":
+        called(s.call or s.apply, *([s.apply] if s.call else []), given)
+    if torch.equal(given, torch.arange(4) + 1):
+        return None
+    return failed(
+        "The call changes the positions that it is given.",
+        f"{given.tolist()} after the call",
+        "[1, 2, 3, 4]",
+        "an operation in place (+=, add_, clamp_) works on the caller's "
+        "tensor, so that the next layer or call gets other positions.",
+    )
+
+
+@check("core/order")
+def positions_calls_remembered(s: Positions) -> Finding:
+    """Results that depend on earlier calls."""
+    most = s.max_length or 16
+    short_, single = list(range(5)), [3]
+    # Scaling that depends on the length begins at some long one.
+    long_ = list(range(min(1100, most)))
+    later = [p for p in range(20, 25) if p < most] or [most - 1]
+
+    def ask(t: Positions, which: str) -> Tensor:
+        if t.scheme == "additive":
+            sizes = {"short": 5, "long": min(40, most), "later": min(26, most)}
+            n = sizes[which]
+            return t.bias(n, n)
+        places = {
+            "short": short_,
+            "long": long_,
+            "later": later,
+            "single": single,
+        }[which]
+        if t.scheme == "table":
+            return t.table(places)
+        return t.matrices(places)[0]
+
+    changed = inputs_changed(s.alone())
+    if changed:
+        return changed
+    names = ["short", "long", "later"]
+    if s.scheme != "additive":
+        names.append("single")
+    alone = {name: ask(s.alone(), name) for name in names}
+    for first in (*names, "low"):
+        t = s.alone()
+        if first == "low":
+            if s.scheme != "rotary":
+                continue
+            low = dataclasses.replace(t, dtype=torch.bfloat16)
+            try:
+                ask(low, "long")
+            except (SubjectError, UnsuitableError):
+                continue
+        else:
+            ask(t, first)
+        for second in names:
+            try:
+                error = far(ask(t, second), alone[second])
+            except SubjectError as problem:
+                return failed(
+                    f"After a {first} call, a {second} one raises.",
+                    str(problem),
+                    "the same as without the first call",
+                    "a table is kept that is too short: make it again, longer, "
+                    "when a larger position comes.",
+                )
+            if error > s.tolerance:
+                calls = {
+                    "short": "positions 0 to 4",
+                    "long": f"positions 0 to {len(long_) - 1}",
+                    "later": f"positions {later[0]} to {later[-1]}",
+                    "single": "position 3 alone",
+                    "low": "x in bfloat16",
+                }
+                return failed(
+                    "The result depends on an earlier call.",
+                    f"{calls[second]} differ by {brief(error)} after a call "
+                    f"with {calls[first]}",
+                    "0",
+                    "a table of angles is kept between calls in the dtype of "
+                    "the first one: keep it in float32."
+                    if first == "low"
+                    else "a table of angles, a counter or a base is kept "
+                    "between calls and used for other positions or lengths: "
+                    "index the table by position, and change nothing but its "
+                    "length.",
+                )
+    return passed("the same after every other call", "")
+
+
+@check("core/order")
+def positions_frequencies(s: Positions) -> Finding:
+    """Frequencies against the specification."""
+    turns = read_turns(s.alone())
+    shown = numbers(turns.rates.abs())
+    if s.base is None and s.frequencies is None:
+        fit = fitted_base(turns.rates)
+        return skipped(
+            "Needs a specification: set base (10000 in the paper) or "
+            f"frequencies. Measured: {shown} rad per position"
+            + (f", as with base {brief(fit)}." if fit else ".")
+        )
+    n = len(turns.rates)
+    if not n:
+        return skipped("No channels turn in pairs.")
+    width = s.rotary_dim or 2 * n
+    if s.frequencies is not None:
+        wanted = torch.as_tensor(s.frequencies).double().flatten()
+    else:
+        wanted = float(s.base or 0) ** (-2 * torch.arange(n).double() / width)
+    wanted = wanted[wanted != 0] if len(wanted) != n else wanted
+    if len(wanted) != n:
+        return failed(
+            "Another number of pairs turns than the specification says.",
+            f"{n} pairs",
+            f"{len(wanted)} pairs",
+            "rotary_dim (or the width of the table) is another: see "
+            "partial_width.",
+        )
+    near = s.near(torch.tensor(turns.positions))[:, None]
+    error = wrapped(turns.angles - turns.places * wanted).abs()
+    if (error <= 2 * near).all():
+        return passed(f"frequencies {shown}", numbers(wanted))
+    start = turns.angles[turns.positions.index(0)]
+    for shift in range(-2, 3):
+        moved = wrapped(turns.angles - (turns.places + shift) * wanted).abs()
+        if (moved <= 2 * near).all():
+            return hazard(
+                f"Positions are counted from {shift}.",
+                f"angles at position 0: {numbers(start)}",
+                "0",
+                "harmless where queries and keys are counted alike, and wrong "
+                "with keys that other code has turned.",
+            )
+    pair = int((error > 2 * near).any(0).nonzero()[0])
+    rows = [p for p in (0, 1, 2, 8, 64, 1000) if p in turns.positions]
+    rows_text = "; ".join(
+        f"position {p}: "
+        f"{brief(float(turns.angles[turns.positions.index(p), pair]))} for "
+        f"{brief(float(wrapped(p * wanted[pair])))}"
+        for p in rows
+    )
+    return failed(
+        f"The frequencies are not those of the specification, from pair {pair} "
+        "on.",
+        f"{shown} rad per position (angles of pair {pair}: {rows_text})",
+        numbers(wanted),
+        likely_frequencies(s, turns, wanted, width),
+    )
+
+
+def likely_frequencies(
+    s: Positions, turns: Turns, wanted: Tensor, width: int
+) -> str:
+    """The mistake that gives the measured frequencies."""
+    n = len(wanted)
+    i = torch.arange(n).double()
+    slope = float(-wanted[-1].log() + wanted[0].log()) / max(n - 1, 1)
+    base = float(s.base) if s.base else math.exp(slope * n)
+    guesses: list[tuple[Tensor, str]] = [
+        (-wanted, "it turns the other way: the sine has the wrong sign."),
+        (wanted.flip(0), "the frequencies are in reverse order."),
+        (
+            base ** (-2 * i / s.d),
+            f"the exponent is divided by the head width {s.d}: divide by "
+            f"rotary_dim = {width}.",
+        ),
+        (
+            base ** (-i / width),
+            "the exponent lacks its 2: arange(0, rotary_dim, 2) / rotary_dim, "
+            "that is 2i / rotary_dim.",
+        ),
+        (
+            base ** (-4 * i / width),
+            "the exponent has its 2 twice: 2 * arange(0, rotary_dim, 2).",
+        ),
+        (
+            base ** (-2 * (i + 1) / width),
+            "the exponents are one too far: they start with 0, so that the "
+            "first frequency is 1.",
+        ),
+        (
+            base ** (-i / max(n - 1, 1)),
+            "the exponents run to 1 (linspace, or divided by n - 1): the last "
+            "one is (rotary_dim - 2) / rotary_dim.",
+        ),
+        (
+            base ** (2 * i / width),
+            "the frequencies are inverted: 1 / base ** …",
+        ),
+        (wanted * 180 / math.pi, "angles are in degrees: torch.cos wants rad."),
+        (wanted * math.pi / 180, "angles were converted from degrees twice."),
+        (wanted * 2 * math.pi, "a factor 2π too much."),
+    ]
+    heads = s.n_heads or 0
+    if heads:
+        guesses.append(
+            (
+                base ** (-2 * i / (s.d * heads)),
+                "the exponent is divided by the model width: divide by "
+                "rotary_dim.",
+            )
+        )
+    near = s.near(torch.tensor(turns.positions))[:, None] * 4
+    for guess, cause in guesses:
+        if (wrapped(turns.angles - turns.places * guess).abs() <= near).all():
+            return cause
+    fit = fitted_base(turns.rates)
+    if fit and s.frequencies is None:
+        return f"the base is {brief(fit)} instead of {brief(base)}."
+    ratio = (turns.rates / wanted).abs()
+    if far(ratio, ratio[0]) < 1e-2 * float(ratio[0]):
+        return (
+            f"all frequencies are {brief(float(ratio[0]))} times too large: a "
+            "scaling factor is missing, applied twice or inverted (positions "
+            "are divided by it)."
+        )
+    if fit:
+        return f"they are those of base {brief(fit)}, without the scaling."
+    return (
+        "they follow another rule: print 1 / base ** (arange(0, rotary_dim, 2) "
+        "/ rotary_dim) beside them."
+    )
+
+
+def paper_slopes(n: int) -> Tensor:
+    """Slopes of ALiBi for n heads, by its paper's code."""
+    power = 2 ** int(math.log2(n))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    extra = [2 ** (-4 * (2 * i + 1) / power) for i in range(n - power)]
+    return torch.tensor(slopes + extra).double()
+
+
+def linear_slopes(s: Positions) -> Tensor:
+    """Slopes of a linear bias, or the reason why there are none."""
+    if s.scheme != "additive":
+        raise UnsuitableError("only for a bias that is added to the logits")
+    slopes = steps_of(s)
+    if slopes is None and s.slopes is None:
+        raise UnsuitableError(
+            "the bias is not linear in the distance: no ALiBi"
+        )
+    if slopes is None:
+        n = min(16, s.max_length or 16)
+        slopes = -s.relative(n, n)[:, -1, -2]
+    return slopes
+
+
+@check("core/order")
+def positions_alibi_slopes(s: Positions) -> Finding:
+    """Slopes of a linear bias."""
+    s = s.alone()
+    slopes = linear_slopes(s)
+    n = len(slopes)
+    paper = paper_slopes(n)
+    shown = f"slopes {numbers(slopes, 12)}"
+    if n > 1 and far(slopes, slopes[0]) < 1e-6:
+        return failed(
+            "All heads have the same slope.",
+            shown,
+            "another for each head",
+            "the slopes are not laid along the heads: slopes[:, None, None].",
+        )
+    wanted = paper if isinstance(s.slopes, str) else s.slopes
+    if wanted is None:
+        if far(slopes.abs(), paper) <= 1e-4:
+            return passed(shown, "the paper's")
+        return hazard(
+            "The slopes are not those of the ALiBi paper.",
+            shown,
+            numbers(paper, 12),
+            f"{likely_slopes(slopes.abs(), n)} If they are meant, set slopes.",
+        )
+    wanted = torch.as_tensor(wanted).double().flatten()
+    if len(wanted) == n and far(slopes.abs(), wanted.abs()) <= 1e-4:
+        if steps_of(s) is None:
+            return failed(
+                "The bias is not linear in the distance.",
+                numbers(s.relative(8, 8)[0, -1].flip(0), 8),
+                numbers(-wanted[0] * torch.arange(8), 8),
+                "the distance is squared, rounded or clipped: "
+                "-slope * (i - j).",
+            )
+        return passed(shown, numbers(wanted, 12))
+    return failed(
+        "The slopes are not those of the specification.",
+        shown,
+        numbers(wanted, 12),
+        likely_slopes(slopes.abs(), n),
+    )
+
+
+def likely_slopes(slopes: Tensor, n: int) -> str:
+    """The mistake that gives these slopes."""
+    i = torch.arange(n).double()
+    paper = paper_slopes(n)
+    guesses = [
+        (
+            2 ** (-8 * i / n),
+            "they start with 1: head i has 2 ** (-8 (i+1) / n).",
+        ),
+        (paper.flip(0), "they are in reverse order."),
+        (
+            2 ** (-8 * (i + 1) / n),
+            f"{n} heads are no power of two: take the slopes of the power "
+            "below, then every second one of twice that power.",
+        ),
+        (2 ** (-(i + 1)), "the exponent is not -8 (i+1) / n, but -(i+1)."),
+        (paper.sort(descending=True)[0], "they were sorted."),
+    ]
+    for guess, cause in guesses:
+        if far(slopes, guess) < 1e-4:
+            return cause
+    ratio = slopes / paper
+    if far(ratio, ratio[0]) < 1e-3 * float(ratio[0]):
+        return f"all are {brief(float(ratio[0]))} times the paper's."
+    power = 2 ** int(math.log2(n))
+    if n != power and far(slopes[:power], paper[:power]) < 1e-4:
+        return (
+            f"the first {power} are right, and those beyond a power of two are "
+            "not: every second one of twice that power, from the first on."
+        )
+    return "head i of n (a power of two) has 2 ** (-8 (i+1) / n)."
+
+
+@check("core/order")
+def positions_alibi_sign(s: Positions) -> Finding:
+    """A linear bias that favours distant keys."""
+    s = s.alone()
+    n = min(8, s.max_length or 8)
+    if s.scheme == "additive":
+        both = dataclasses.replace(s, causal=False).relative(n, n)
+        row = both[:, n // 2]
+        past, future = row[:, : n // 2], row[:, n // 2 + 1 :]
+        if far(past, row[:, n // 2 :][:, :1]) == 0 and (
+            future.isfinite().all() and far(future[:, 1:], future[:, :1]) > 0
+        ):
+            return failed(
+                "The bias tells apart keys after the query, and not those "
+                "before it.",
+                f"bias of query {n // 2} in head 0: {numbers(row[0], n)}",
+                "one that changes with the distance of keys before the query",
+                "queries and keys are exchanged in the difference: it is "
+                "key - query, or query - key, as the rest of the code has it.",
+            )
+    slopes = linear_slopes(s)
+    relative = s.relative(n, n)
+    ahead = relative[:, 0, -1]
+    measured = f"bias 1 key back {brief(-float(slopes[0]))}, in head 0"
+    if (slopes < 0).any():
+        return failed(
+            "The bias grows with the distance: far keys are favoured.",
+            measured,
+            "negative",
+            "the sign is wrong, or queries and keys are exchanged in the "
+            "difference: -slope * (i - j) for a key j before the query i.",
+        )
+    if s.causal is False and (ahead > 0).any():
+        return failed(
+            "Keys after the query are favoured, the more the farther.",
+            f"bias {n - 1} keys ahead {brief(float(ahead[0]))}, in head 0",
+            "negative",
+            "without a causal mask the distance has to be absolute: "
+            "-slope * |i - j|.",
+        )
+    return passed(measured, "negative")
+
+
+@check("core/order")
+def positions_alibi_while_decoding(s: Positions) -> Finding:
+    """A bias for fewer queries than keys."""
+    s = s.alone()
+    if s.scheme != "additive":
+        return skipped("Only for a bias that is added to the logits.")
+    return bias_while_decoding(s)
+
+
+def bias_while_decoding(s: Positions) -> Finding:
+    """Last queries with all keys against the same rows of the full bias."""
+    n = min(9, s.max_length or 9)
+    full = s.relative(n, n)
+    for few in (1, 3):
+        try:
+            bias = s.bias(few, n)
+        except SubjectError as problem:
+            return failed(
+                f"A bias for {few} queries and {n} keys raises.",
+                str(problem),
+                f"the last rows of the bias for {n} queries",
+                "the bias is square: build it from both lengths.",
+            )
+        rows = full[:, -few:]
+        seen = ~rows.isnan()
+        bias, rows = bias.masked_fill(~seen, 0.0), rows.masked_fill(~seen, 0.0)
+        # Only differences within a row count.
+        finite = bias.isfinite() & rows.isfinite()
+        lift = (bias - rows)[:, :, :1]
+        lift = torch.where(lift.isfinite(), lift, 0.0)
+        error = far(
+            (bias - lift).masked_fill(~(seen & finite), 0.0),
+            rows.masked_fill(~(seen & finite), 0.0),
+        )
+        lost = bool((seen & (bias.isinf() != rows.isinf())).any())
+        if error <= 1e-4 and not lost:
+            continue
+        row = bias[0, 0] - bias[0, 0, 0]
+        return failed(
+            "The bias while decoding is not that of the last queries.",
+            f"with {few} queries and {n} keys off by {brief(error)}"
+            + (", and keys are hidden" if lost else "")
+            + f" (head 0, first row: {numbers(row, 9)})",
+            f"{numbers(rows[0, 0] - rows[0, 0, 0], 9)}",
+            "queries are counted from 0 (top-left): with a cache, query i of "
+            "Tq stands at i + Tk - Tq, so that the last query sits on the last "
+            "key.",
+        )
+    return passed("the last rows of the full bias", "")
+
+
+# --- Caches -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cache(Subject):
+    """Decoding with a cache, and how it is called.
+
+    Settings that are None are found out, unless their line says what None
+    means.
+
+    Attributes
+    ----------
+    step : callable
+        ``step(chunk, state)`` returns (output, state), where the state None
+        starts a sequence. Or ``step(chunk)``, if it holds the cache itself.
+    full : callable
+        ``full(x)``, one causal pass over the whole sequence. None: the step
+        over the whole sequence as one chunk.
+    d_model : int
+        Width C of inputs (B, T, C).
+    vocabulary : int
+        Number of token ids, if inputs are ids (B, T). None: no ids.
+    reset : callable or str
+        What starts a sequence where the step holds the cache itself, or the
+        name of the method.
+    window : int
+        How many keys a query sees at most, its own among them. None: as the
+        full pass.
+    sinks : int
+        How many first keys are seen beside the window.
+    max_length : int
+        How many tokens a sequence may have. None: no end is known.
+    mask : str
+        Name of the argument of step and full that takes a mask (B, T of the
+        chunk) for left padding. None: the one with "mask" in its name.
+    mask_convention : str
+        "attend" (True = a token), "hide" (True = padding), "ones" or
+        "additive".
+    mask_covers : str
+        "chunk", or "all" where a step takes the mask of all tokens so far.
+    tolerance : float
+        Relative to outputs of size 1. None: as in TOLERANCE.
+    options : dict
+        Further keyword arguments of every call.
+    seed : int
+        Of the random inputs.
+    """
+
+    kind: ClassVar[str] = "cache"
+    step: Callable[..., Any]
+    full: Callable[..., Any] | None = None
+    d_model: int | None = None
+    vocabulary: int | None = None
+    reset: Callable[[], Any] | str | None = None
+    window: int | None = None
+    sinks: int = 0
+    max_length: int | None = None
+    mask: str | None = None
+    mask_convention: str = "attend"
+    mask_covers: str = "chunk"
+    tolerance: float | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    dtype: torch.dtype | None = None
+    detected: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("step", "full"):
+            given = getattr(self, name)
+            if not callable(given) and (given is not None or name == "step"):
+                raise TypeError(
+                    f"{name} must be callable, got {type(given).__name__}: "
+                    "pass the function or module itself, not its result"
+                )
+        one_of("mask_convention", self.mask_convention, CONVENTIONS)
+        one_of("mask_covers", self.mask_covers, ("chunk", "all"))
+
+    def name(self) -> str:
+        """Name of the step."""
+        return getattr(self.step, "__name__", type(self.step).__name__)
+
+    def prepared(self) -> "Cache":
+        """Same subject, with what was not given found out."""
+        return detect_cache(self)
+
+    @property
+    def near(self) -> float:
+        """Largest error that rounding explains."""
+        return self.tolerance or TOLERANCE[self.dtype or torch.float64]
+
+    @property
+    def inside(self) -> bool:
+        """Whether the step holds the cache itself."""
+        return self.reset is not None
+
+    @property
+    def length(self) -> int:
+        """How many tokens to ask: more than two windows where there is one."""
+        n = max(12, 2 * (self.window or 0) + self.sinks + 4)
+        if self.max_length and self.max_length <= 48:
+            return self.max_length
+        return n
+
+    def alone(self) -> "Cache":
+        """Same subject as it was before any call."""
+        step, full, reset = fresh((self.step, self.full, self.reset))
+        return dataclasses.replace(self, step=step, full=full, reset=reset)
+
+    def draw(self, b: int, t: int, salt: int = 0) -> Tensor:
+        """Random inputs (B, T, C), or ids (B, T)."""
+        g = generator(self, salt + 17)
+        if self.vocabulary:
+            return torch.randint(self.vocabulary, (b, t), generator=g)
+        x = torch.randn(
+            b, t, self.d_model or 16, generator=g, dtype=torch.float64
+        )
+        return x.to(self.dtype)
+
+    def other(self, x: Tensor) -> Tensor:
+        """Inputs of which every token is another one."""
+        if self.vocabulary:
+            return (x + 1) % self.vocabulary
+        return 1.5 - 2 * x.flip(-1)
+
+    def masked(
+        self, function: Any, x: Tensor, mask: Tensor | None
+    ) -> dict[str, Any]:
+        """Keyword arguments with the mask, True = a token."""
+        name = self.mask
+        if name is None:
+            return dict(self.options)
+        if mask is None:
+            if not has_no_default(function, name):
+                return dict(self.options)
+            mask = torch.ones(x.shape[:2], dtype=torch.bool)
+        given = mask_as(mask, self.mask_convention, self.dtype or torch.float32)
+        return {**self.options, name: given}
+
+    def start(self) -> None:
+        """Start a sequence where the step holds the cache itself."""
+        if callable(self.reset):
+            self.reset()
+        elif self.reset:
+            owner = getattr(self.step, "__self__", self.step)
+            getattr(owner, self.reset)()
+
+    def once(
+        self, chunk: Tensor, state: Any, mask: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """One step: its output (B, T, C) and the state after it."""
+        kept: list[Any] = []
+
+        def collect(*args: Any, **kwargs: Any) -> Any:
+            result = self.step(*args, **kwargs)
+            pair = isinstance(result, list | tuple) and len(result) > 1
+            kept.append(result[1] if pair else None)
+            return result
+
+        arguments = [chunk] if self.inside else [chunk, state]
+        output = called(
+            collect, *arguments, **self.masked(self.step, chunk, mask)
+        ).detach()
+        if output.shape[:2] != chunk.shape[:2]:
+            raise SubjectError(
+                f"the output of a step has the shape {tuple(output.shape)} for "
+                f"a chunk of shape {tuple(chunk.shape)}"
+            )
+        # The output may be a view of a buffer that the next step overwrites.
+        return output.double().clone(), kept[0]
+
+    def decode(
+        self, x: Tensor, split: Sequence[int], mask: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """Outputs (B, T, C) of a new sequence in chunks, and the last state."""
+        self.start()
+        state, outputs, begin = None, [], 0
+        for n in split:
+            chunk = x[:, begin : begin + n]
+            part = None
+            if mask is not None:
+                left = 0 if self.mask_covers == "all" else begin
+                part = mask[:, left : begin + n]
+            output, state = self.once(chunk, state, part)
+            outputs.append(output)
+            begin += n
+        return torch.cat(outputs, 1), state
+
+    def whole(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Outputs (B, T, C) of the full pass."""
+        if self.full is None:
+            return self.decode(x, [x.shape[1]], mask)[0]
+        output = called(
+            self.full, x, **self.masked(self.full, x, mask)
+        ).detach()
+        if output.shape[:2] != x.shape[:2]:
+            raise SubjectError(
+                f"the output of the full pass has the shape "
+                f"{tuple(output.shape)} for inputs of shape {tuple(x.shape)}"
+            )
+        return output.double().clone()
+
+    def size(self, output: Tensor) -> float:
+        """Size of outputs that errors are relative to."""
+        return max(1.0, far(output, torch.zeros(())))
+
+    def reach(self, n: int, split: Sequence[int] | None) -> Tensor:
+        """Which tokens (T, T) change the output: row query, column token."""
+        x = self.draw(1, n, salt=3).repeat(
+            n + 1, *[1] * (2 - bool(self.vocabulary))
+        )
+        at = torch.arange(n)
+        x[at + 1, at] = self.other(x[at + 1, at])
+
+        def outputs(rows: Tensor) -> Tensor:
+            s = self.alone()
+            return s.whole(rows) if split is None else s.decode(rows, split)[0]
+
+        try:
+            y = outputs(x)
+        except SubjectError:
+            y = torch.cat([outputs(row[None]) for row in x])
+        change = (y[1:] - y[:1]).abs().amax(-1).T
+        exact = 1e-10 if self.dtype == torch.float64 else 1e-6
+        return change > exact * self.size(y)
+
+
+def check_cache(
+    step: Callable[..., Any],
+    full: Callable[..., Any] | None = None,
+    **settings: Any,
+) -> Report:
+    """Check decoding with a cache against one causal pass.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(chunk, state)`` returns (output, state).
+    full : callable
+        ``full(x)``.
+    **settings
+        Those of `Cache`.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    TypeError, ValueError
+        When a setting is unknown, or no input gives an output.
+    """
+    return run_checks(Cache(step, full, **settings))
+
+
+def detect_cache(s: Cache) -> Cache:
+    """Find out what inputs are taken, and how a sequence is started."""
+    found: dict[str, str] = {}
+    if s.reset is None:
+        owner = getattr(s.step, "__self__", s.step)
+        names = ("reset", "reset_cache", "clear_cache", "clear", "start")
+        name = next((m for m in names if hasattr(owner, m)), None)
+        takes_state = argument(s.step, "state", "cache", "past", "kv")
+        if name and not takes_state:
+            s = dataclasses.replace(s, reset=name)
+            found["reset"] = name
+    if s.mask is None:
+        s = dataclasses.replace(s, mask=argument(s.step, "mask", "pad"))
+        if s.mask:
+            found["mask"] = s.mask
+    dtypes = [s.dtype] if s.dtype else [*TOLERANCE]
+    widths = [s.d_model] if s.d_model or s.vocabulary else list(HEAD_WIDTHS)
+    problem: SubjectError | None = None
+    for dtype in dtypes:
+        for width in widths:
+            tried = dataclasses.replace(s, dtype=dtype, d_model=width).alone()
+            try:
+                tried.decode(tried.draw(2, 3), [1, 2])
+            except SubjectError as error:
+                problem = problem or error
+                try:
+                    tried = tried.alone()
+                    tried.whole(tried.draw(2, 3))
+                except SubjectError:
+                    continue
+            s = dataclasses.replace(s, dtype=dtype, d_model=width)
+            if s.d_model and len(widths) > 1:
+                found["d_model"] = str(width)
+            if s.window is None:
+                s = with_window(s, found)
+            return dataclasses.replace(s, detected=found)
+    raise ValueError(
+        f"no known input gives an output: {problem}. Say what is taken: "
+        "d_model or vocabulary, dtype, and reset where the step holds the "
+        "cache itself"
+    )
+
+
+def with_window(s: Cache, found: dict[str, str]) -> Cache:
+    """Same subject, with the window and the sinks of its full pass."""
+    try:
+        seen = s.reach(s.length, None)[-1].tolist()
+    except SubjectError:
+        return s
+    if all(seen) or not seen[-1]:
+        return s
+    window = seen[::-1].index(False)
+    sinks = seen.index(False)
+    found["window"], found["sinks"] = str(window), str(sinks)
+    return dataclasses.replace(s, window=window, sinks=sinks)
+
+
+def has_no_default(function: Any, name: str) -> bool:
+    """Whether a parameter has to be given."""
+    try:
+        parameter = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.default is parameter.empty
+
+
+def splits(n: int) -> dict[str, list[int]]:
+    """Ways to cut a sequence of n tokens."""
+    uneven, left = [], n
+    for k in (3, 1, 4, 2) * n:
+        if left:
+            uneven.append(min(k, left))
+            left -= uneven[-1]
+    half = n // 2
+    return {
+        "single tokens": [1] * n,
+        "one chunk": [n],
+        f"a prefill of {half} and single tokens": [half, *[1] * (n - half)],
+        f"chunks of {', '.join(map(str, uneven[:4]))}, ...": uneven,
+        f"two chunks of {half} and {n - half}": [half, n - half],
+    }
+
+
+def shares_order(s: Cache, n: int, split: Sequence[int] | None) -> bool:
+    """Whether the last output stays when the first two tokens change places."""
+    x = s.draw(1, n, salt=4)
+    y = x.clone()
+    y[:, 0], y[:, 1] = x[:, 1], x[:, 0]
+    t = s.alone()
+    if split is None:
+        a, b = t.whole(x), t.alone().whole(y)
+    else:
+        a, b = t.decode(x, split)[0], t.alone().decode(y, split)[0]
+    return far(a[:, -1], b[:, -1]) <= s.near * s.size(a)
+
+
+def cause_of_difference(
+    s: Cache, n: int, split: list[int], first: int
+) -> tuple[str, str]:
+    """What the tokens that are seen say about a difference, and what to do."""
+    wanted, seen = s.reach(n, None), s.reach(n, split)
+    begins = [sum(split[:i]) for i in range(len(split))]
+    rows = torch.arange(n)
+    begin = torch.tensor(
+        [b for b, k in zip(begins, split, strict=True) for _ in range(k)]
+    )
+    extra, lost = seen & ~wanted, wanted & ~seen
+    if (wanted & (rows > rows[:, None])).any():
+        return (
+            "the full pass sees the future",
+            "the pass that the steps are compared with is not causal: give it "
+            "a causal mask.",
+        )
+    if (extra & (rows > rows[:, None])).any():
+        t = int((extra & (rows > rows[:, None])).any(1).nonzero()[0])
+        return (
+            f"token {t} sees later tokens of its own chunk",
+            "there is no causal mask within a chunk: query i of a chunk that "
+            "starts at p may see keys up to p + i only (a mask tril(Tq, Tk) "
+            "with diagonal=Tk - Tq).",
+        )
+    if extra.any():
+        t = int(extra.any(1).nonzero()[0])
+        keys = extra[t].nonzero()[:, 0].tolist()
+        return (
+            f"token {t} sees {keys}, which the full pass does not",
+            "the window is longer than in the full pass, or old slots are not "
+            "masked: see window_length.",
+        )
+    if lost.any():
+        t = int(lost.any(1).nonzero()[0])
+        keys = lost[t].nonzero()[:, 0].tolist()
+        what = f"token {t} does not see {keys}, which the full pass does"
+        b = int(begin[t])
+        if max(keys) >= b:
+            return (
+                what,
+                "tokens of the same chunk are hidden or not written yet: write "
+                "keys and values before attending, and align the mask to the "
+                "last key (bottom-right), which F.scaled_dot_product_attention "
+                "with is_causal=True does not when Tq < Tk.",
+            )
+        if keys == list(range(b)):
+            return (
+                what,
+                "nothing is left of earlier chunks: the state is not passed "
+                "on, is overwritten from slot 0 by every chunk, or the mask of "
+                "the chunk is aligned top-left and hides the cache.",
+            )
+        if min(keys) > 0 and seen[t, : min(keys)].any():
+            return (
+                what,
+                "single tokens are lost: the slot that is written next is "
+                "counted wrongly (off by one, or by chunks instead of tokens), "
+                "so that entries are overwritten.",
+            )
+        return (
+            what,
+            "the oldest entries are dropped while they are still needed: see "
+            "rolled_early and window_length.",
+        )
+    what = "the same tokens are seen, with other weights"
+    if shares_order(s, n, split) and not shares_order(s, n, None):
+        return (
+            f"{what}, and exchanging the first two tokens changes nothing",
+            "positions restart in every chunk: the offset is not used, so that "
+            "new tokens stand at position 0. Pass the length of the cache as "
+            "the offset of queries and keys.",
+        )
+    twice = position_twice(s)
+    if twice:
+        return what, f"{twice[0]} See rotated_twice."
+    if first == 0:
+        return (
+            f"{what}, from the very first token on",
+            "slots that were never written are attended to (see "
+            "unwritten_slots), or a step scales, normalises or adds positions "
+            "in another way than the full pass.",
+        )
+    return (
+        what,
+        "positions: new tokens have to stand at the number of tokens before "
+        "them (offset = length of the cache, not of the chunk or the window), "
+        "and cached keys where they stood when they came. Else a factor, a "
+        "bias or a normalisation differs between step and full pass.",
+    )
+
+
+@check("practice/bugs-positions")
+def cache_runs(s: Cache) -> Finding:
+    """Ordinary calls give an output."""
+    x = s.draw(2, 4)
+    s.alone().whole(x)
+    s.alone().decode(x, [1, 1, 1, 1])
+    return passed(f"an output for x {tuple(x.shape)}", "")
+
+
+@check("practice/bugs-positions")
+def cache_chunks_differ(s: Cache) -> Finding:
+    """Steps that do not give what one pass gives."""
+    n = s.length
+    x = s.draw(3, n, salt=1)
+    wanted = s.alone().whole(x)
+    near = s.near * s.size(wanted)
+    for name, split in splits(n).items():
+        try:
+            got, _ = s.alone().decode(x, split)
+        except SubjectError as error:
+            return failed(
+                f"The sequence, cut into {name}, raises.",
+                str(error),
+                "an output",
+                "chunks of any length have to be taken, after any number of "
+                "tokens: shapes of masks and positions have to follow both.",
+            )
+        errors = (got - wanted).nan_to_num(math.inf).abs().amax((0, 2))
+        if float(errors.max()) <= near:
+            continue
+        first = int((errors > near).nonzero()[0])
+        begins = [sum(split[:i]) for i in range(len(split))]
+        chunk = max(i for i, b in enumerate(begins) if b <= first)
+        what, cause = cause_of_difference(s, n, split, first)
+        return failed(
+            f"Cut into {name}, the output differs from the full pass, first at "
+            f"position {first}, in chunk {chunk + 1} of {len(split)} "
+            f"(token {first - begins[chunk] + 1} of its "
+            f"{split[chunk]}): {what}.",
+            f"off by {brief(float(errors[first]))} there, "
+            f"{brief(float(errors.max()))} at most",
+            f"at most {brief(near)}",
+            cause,
+        )
+    return passed(f"{len(splits(n))} ways to cut {n} tokens agree", "")
+
+
+def alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> list[int]:
+    """Places of floating tensors of the same shape in both."""
+    if len(a) != len(b):
+        return []
+    return [
+        i
+        for i, (x, y) in enumerate(zip(a, b, strict=True))
+        if x.shape == y.shape and x.is_floating_point() and x.ndim > 1
+    ]
+
+
+def unwritten(s: Cache, n: int) -> list[tuple[int, Tensor]]:
+    """Which elements of the state no token has written, by tensor.
+
+    They are whole rows or columns that are the same after other tokens, in
+    tensors of which other elements are not.
+    """
+    states = []
+    for salt in (21, 22, 23):
+        t = s.alone()
+        _, state = t.decode(t.draw(2, n, salt), [n])
+        states.append(tensors_in([t.step, state]))
+    found = []
+    for i in alike(states[0], states[1]):
+        a, b = states[0][i], states[1][i]
+        same = a == b
+        if i < len(states[2]) and states[2][i].shape == a.shape:
+            same = same & (a == states[2][i])
+        idle = same.all(-1, keepdim=True) | same.all(-2, keepdim=True)
+        idle = idle.expand_as(a)
+        if idle.any() and not same.all():
+            found.append((i, idle))
+    return found
+
+
+@check("practice/bugs-positions")
+def cache_unwritten_slots(s: Cache) -> Finding:
+    """Slots of the cache that are attended to before they are written."""
+    most = 0
+    for n in (1, 3, 5):
+        if n + 2 > s.length:
+            continue
+        slots = unwritten(s, n)
+        if not slots:
+            continue
+        t = s.alone()
+        x = t.draw(2, n, 21)
+        _, state = t.decode(x, [n])
+        for k in (1, 2):
+            step, kept = fresh((t.step, state))
+            noisy = dataclasses.replace(t, step=step)
+            tensors = tensors_in([step, kept])
+            g = generator(s, 5)
+            with torch.no_grad():
+                for i, idle in slots:
+                    noise = 3 * torch.randn(
+                        tensors[i].shape, generator=g, dtype=torch.float64
+                    )
+                    tensors[i].copy_(
+                        torch.where(idle, noise.to(tensors[i]), tensors[i])
+                    )
+            step, state_2 = fresh((t.step, state))
+            plain = dataclasses.replace(t, step=step)
+            chunk = t.draw(2, k, 24)
+            a, b = plain.once(chunk, state_2)[0], noisy.once(chunk, kept)[0]
+            change = far(a, b)
+            most = max(most, n)
+            if change > s.near * s.size(a):
+                return failed(
+                    "Slots that were never written are attended to.",
+                    f"after {n} tokens, noise in the unwritten part of the "
+                    f"cache changes the next {k} outputs by {brief(change)}",
+                    "0",
+                    "zeros in the cache are keys like others, with the logit "
+                    "0: hide slots from the number of written tokens on (j < "
+                    "length, after this chunk is written), or slice the "
+                    "buffers to [:length].",
+                )
+    if not most:
+        return passed("nothing unwritten in the state", "")
+    return passed(
+        f"unwritten slots change nothing, after up to {most} tokens", ""
+    )
+
+
+@check("practice/bugs-positions")
+def cache_window_length(s: Cache) -> Finding:
+    """How many tokens a query sees at last."""
+    n = s.length
+    full = s.reach(n, None)
+    if s.window is None and full[-1].all():
+        stepped = s.reach(n, [1] * n)
+        if stepped.sum(1)[-1] < n and stepped[:, 0].any():
+            first = int((stepped.sum(1) < torch.arange(n) + 1).nonzero()[0])
+            if first > 1 and (stepped.sum(1)[first:] == first).all():
+                return failed(
+                    f"Steps see a window of {first} tokens, the full pass all.",
+                    f"{first} of {n} tokens",
+                    f"{n}",
+                    "the cache is shorter than the sequence and drops tokens "
+                    "that the full pass sees.",
+                )
+        return skipped(
+            f"The full pass sees all of {n} tokens: no window (setting window)."
+        )
+    seen = int(full[-1].sum())
+    wanted = seen
+    layers = [k * ((s.window or 1) - 1) + 1 + s.sinks for k in range(1, 100)]
+    advice = (
+        "the window counts the query's own key: i - j < W with j <= i. In a "
+        "cache of W slots, the new token is written first, then W are read; "
+        "one that reads W old ones and its own has W + 1. A chunk of n "
+        "tokens needs W + n - 1 keys."
+    )
+    if s.window and seen not in layers:
+        wanted = s.window + s.sinks
+        if seen != n:
+            return failed(
+                "The window of the full pass is not that of the setting.",
+                f"its last query sees {seen} tokens",
+                f"{wanted}",
+                advice,
+            )
+    steady = (full.sum(1) < torch.arange(n) + 1).nonzero()[:, 0].tolist()
+    for name, split in splits(n).items():
+        rows = s.reach(n, split)
+        for t in steady:
+            want, got = listed(full[t]), listed(rows[t])
+            inner = [j for j in got if j >= s.sinks]
+            run = inner == list(range(t - len(inner) + 1, t + 1))
+            if got != want and inner and run:
+                return failed(
+                    f"Cut into {name}, the window holds {len(inner)} tokens.",
+                    f"query {t} sees {got}",
+                    f"{want}",
+                    (
+                        "too few are kept: "
+                        if len(got) < len(want)
+                        else "too many are read: "
+                    )
+                    + advice,
+                )
+    return passed(f"the last query sees {wanted} tokens", f"{wanted}")
+
+
+def listed(row: Tensor) -> list[int]:
+    """Places where it is True."""
+    return [int(j) for j in row.nonzero()[:, 0]]
+
+
+@check("practice/bugs-positions")
+def cache_rolled_early(s: Cache) -> Finding:
+    """Tokens dropped while they are still needed."""
+    n = s.length
+    wanted, single = s.reach(n, None), s.reach(n, [1] * n)
+    lost = wanted & ~single
+    # Rows in which the full pass has dropped nothing yet.
+    filling = wanted.sum(1) == torch.arange(n) + 1
+    for t in listed(~filling):
+        want, got = listed(wanted[t]), listed(single[t])
+        gone = [j for j in want if j not in got]
+        old = [j for j in got if j not in want]
+        newer = [j for j in got if j > max(old, default=n)]
+        if gone and any(s.sinks <= j < max(gone) for j in got):
+            return failed(
+                "Newer tokens are dropped, and older ones are kept.",
+                f"one token at a time, query {t} sees {got}",
+                f"{want}",
+                "the wrong end of the buffer is dropped, or the slot that is "
+                "written next is counted wrongly: the oldest goes first.",
+            )
+        if old and not gone and newer != list(range(max(old) + 1, t + 1)):
+            return failed(
+                "Old tokens are never dropped, beside a window of new ones.",
+                f"one token at a time, query {t} sees {got}",
+                f"{want}",
+                "keys and values are not rolled or overwritten alike, so that "
+                "old entries of one of them stay: do the same to both.",
+            )
+    if lost[-1].any() and not filling[-1]:
+        return skipped("Steps drop a token throughout: see window_length.")
+    early = listed(lost.any(1) & filling)
+    if early and single[1:].sum() > n - 1:
+        t = early[0]
+        gone = listed(lost[t])
+        if single[t, max(gone) :].any() and single[t, t] and t > 1:
+            return failed(
+                f"Token {gone[0]} is dropped when {t + 1} tokens have come, "
+                "while the full pass still sees it.",
+                f"query {t} does not see {gone}",
+                f"all {t + 1}",
+                "the buffer rolls or wraps before it is full: drop the oldest "
+                "only when the number of tokens exceeds its length (compare "
+                "with >, after counting this chunk), and count tokens, not "
+                "steps.",
+            )
+    if filling.all():
+        return passed("single steps lose nothing, and there is no window", "")
+    for name, split in splits(n).items():
+        rows = s.reach(n, split)
+        lost = wanted & ~rows & single
+        for t in listed(lost.any(1)):
+            gone = listed(lost[t])
+            kept = [j for j in listed(wanted[t]) if j >= s.sinks]
+            if kept[0] in gone:
+                return failed(
+                    "Tokens are dropped before the queries of a chunk have "
+                    "read them.",
+                    f"cut into {name}, query {t} does not see {gone}",
+                    f"{listed(wanted[t])}",
+                    "a chunk is written over the oldest slots first, and its "
+                    "first queries still need them: attend to old and new keys "
+                    "together, then drop, or make the buffer longer by the "
+                    "chunk.",
+                )
+    return passed("every token is kept as long as the full pass sees it", "")
+
+
+@check("practice/bugs-positions")
+def cache_left_padding(s: Cache) -> Finding:
+    """A padded row against the same row alone."""
+    if s.mask is None:
+        return skipped("The step takes no mask (setting mask).")
+    n, pads = min(10, s.length), (3, 0, 1)
+    x = s.draw(3, n, salt=6)
+    mask = torch.arange(n) >= torch.tensor(pads)[:, None]
+    split = [n // 2, *[1] * (n - n // 2)]
+    other = torch.where(
+        mask if s.vocabulary else mask[..., None], x, s.other(x)
+    )
+
+    def stepped(y: Tensor, m: Tensor) -> Tensor:
+        return s.alone().decode(
+            y, split if y.shape[1] == n else [y.shape[1]], m
+        )[0]
+
+    asks = [
+        ("a prefill and single steps", stepped),
+        ("one chunk", lambda y, m: s.alone().decode(y, [y.shape[1]], m)[0]),
+    ]
+    if s.full is not None and argument(s.full, s.mask):
+        asks.append(("the full pass", lambda y, m: s.alone().whole(y, m)))
+    for name, ask in asks:
+        padded, changed = ask(x, mask), ask(other, mask)
+        for row, pad in enumerate(pads):
+            alone = ask(x[row : row + 1, pad:], mask[row : row + 1, pad:])
+            near = s.near * s.size(alone)
+            got = padded[row : row + 1, pad:]
+            errors = (got - alone).nan_to_num(math.inf).abs().amax((0, 2))
+            if float(errors.max()) <= near:
+                continue
+            first = int((errors > near).nonzero()[0])
+            leak = far(changed[row : row + 1, pad:], got)
+            return failed(
+                "A row of a batch with padding on the left differs from the "
+                "same row alone.",
+                f"in {name}, a row with {pad} padded tokens is off by "
+                f"{brief(float(errors.max()))}, first at its token {first}; "
+                f"other padding changes it by {brief(leak)}",
+                "0, and 0",
+                "padded keys are attended to: keep the mask of all tokens so "
+                "far in the state, and hide padding in every step, not only in "
+                "the prefill."
+                if leak > near
+                else "padding is hidden, and positions count it, or are those "
+                "of another row: take them from the mask, row by row, "
+                "cumsum(mask, 1) - 1, in the prefill and in every step.",
+            )
+    return passed("padded rows as alone", "")
+
+
+def slots_of(s: Cache, n: int) -> list[tuple[int, int, list[int]]]:
+    """Where single tokens lie in the state: tensor, axis and slots.
+
+    Only tensors in which every token changes one slot, as in a first layer.
+    """
+    x = s.draw(1, n, salt=31)
+    states = []
+    for token in range(-1, n):
+        y = x.clone()
+        if token >= 0:
+            y[:, token] = s.other(y[:, token])
+        t = s.alone()
+        _, state = t.decode(y, [n])
+        states.append(tensors_in([t.step, state]))
+    found = []
+    for i in range(len(states[0])):
+        if any(i not in alike(states[0], other) for other in states[1:]):
+            continue
+        changed = [states[0][i] != other[i] for other in states[1:]]
+        for axis in range(states[0][i].ndim):
+            lines = [
+                c.movedim(axis, 0).flatten(1).any(1).nonzero()[:, 0].tolist()
+                for c in changed
+            ]
+            if all(len(line) == 1 for line in lines):
+                slots = [line[0] for line in lines]
+                if len(set(slots)) == n:
+                    found.append((i, axis, slots))
+    return found
+
+
+def position_twice(s: Cache) -> tuple[str, str, str] | None:
+    """Cause, measured and expected, where keys are turned more than once."""
+    # All of it has to be in the window, also one of two layers.
+    n = 2 if s.window else 4
+    if s.window and s.window < 3:
+        return None
+    try:
+        slots = slots_of(s, n)
+    except SubjectError:
+        return None
+    if not slots:
+        return None
+    # A token that comes twice is stored in two ways if its place is stored.
+    x = s.draw(1, n, salt=32)
+    x[:, 1] = x[:, 0]
+    t = s.alone()
+    _, state = t.decode(x, [n])
+    tensors = tensors_in([t.step, state])
+    before = [tensors[i].clone() for i, _, _ in slots]
+    differ, equal = 0, 0
+    for (_, axis, places), entry in zip(slots, before, strict=True):
+        a, b = entry.select(axis, places[0]), entry.select(axis, places[1])
+        apart = (a - b).abs() > s.near
+        differ += int(apart.sum())
+        equal += int((~apart).sum())
+    # Entries that are stored must stay as they are.
+    step, kept = fresh((t.step, state))
+    u = dataclasses.replace(t, step=step)
+    token = s.draw(1, 1, salt=33)
+    plain, after = u.once(token, kept)
+    later = tensors_in([u.step, after])
+    for (i, axis, places), entry in zip(slots, before, strict=True):
+        if i >= len(later) or later[i].ndim != entry.ndim:
+            continue
+        now = later[i].movedim(axis, 0)
+        if now.shape[1:] != entry.movedim(axis, 0).shape[1:]:
+            continue
+        for place in places[1:]:
+            old = entry.select(axis, place)
+            change = min(far(old, slot) for slot in now)
+            turned = place < len(now) and (
+                abs(float(now[place].norm() - old.norm())) < s.near
+            )
+            if change > s.near and turned:
+                return (
+                    "cached keys are turned again in every step, and stored: "
+                    "store each key once, turned by its own position, and turn "
+                    "only the new ones.",
+                    f"a step changes what is stored of an earlier token by "
+                    f"{brief(change)}",
+                    "0",
+                )
+        for place in places[:2]:
+            if place >= len(now) or far(entry.select(axis, place), now[place]):
+                return None
+    if not differ or not equal:
+        return None
+    step, kept = fresh((t.step, state))
+    u = dataclasses.replace(t, step=step)
+    tensors = tensors_in([u.step, kept])
+    with torch.no_grad():
+        for i, axis, places in slots:
+            view = tensors[i].movedim(axis, 0)
+            first = view[places[0]].clone()
+            view[places[0]] = view[places[1]]
+            view[places[1]] = first
+    moved, _ = u.once(token, kept)
+    change = far(plain, moved)
+    if change <= s.near * s.size(plain):
+        return None
+    return (
+        "cached keys are turned when they are stored and again when they are "
+        "read: do one of the two.",
+        "the same token is stored in other ways at other positions, and yet "
+        f"exchanging two slots of the cache changes the output by "
+        f"{brief(change)}",
+        "keys that carry their position do not depend on their slot",
+    )
+
+
+@check("practice/bugs-positions")
+def cache_rotated_twice(s: Cache) -> Finding:
+    """Cached keys that are turned more than once."""
+    twice = position_twice(s)
+    if twice:
+        cause, measured, expected = twice
+        return failed(
+            "Cached keys are turned more than once.", measured, expected, cause
+        )
+    return passed("stored keys stay as they are", "")
+
+
+@check("practice/bugs-positions")
+def cache_sequences_mixed(s: Cache) -> Finding:
+    """Rows of a batch, or two sequences in turns, that act on each other."""
+    n = min(8, s.length)
+    for b, split in ((3, [1] * n), (4, [4, *[1] * (n - 4)]), (2, [n])):
+        x = s.draw(b, n, salt=41)
+        together, _ = s.alone().decode(x, split)
+        near = s.near * s.size(together)
+        for row in (0, b - 1):
+            y = s.other(x)
+            y[row] = x[row]
+            others, _ = s.alone().decode(y, split)
+            change = far(together[row], others[row])
+            if change <= near:
+                continue
+            return failed(
+                "Rows of a batch act on each other.",
+                f"with {b} rows, row {row} changes by {brief(change)} with the "
+                "others",
+                "0",
+                "the cache has one length or one set of slots for all rows, a "
+                "reshape mixes batch and heads, or a reduction runs over the "
+                "batch.",
+            )
+        single, _ = s.alone().decode(x[:1], split)
+        error = far(together[:1], single)
+        if error > near:
+            return failed(
+                "A row in a batch differs from the same row alone.",
+                f"off by {brief(error)} with {b} rows",
+                "0",
+                "a view exchanges batch and heads or batch and time, or one "
+                "row's length or position is used for all.",
+            )
+    if s.inside:
+        return passed("rows do not act on each other", "")
+    t = s.alone()
+    x, y = t.draw(2, n, salt=42), t.draw(2, n, salt=43)
+    wanted = [s.alone().decode(z, [1] * n)[0] for z in (x, y)]
+    states: list[Any] = [None, None]
+    got: list[list[Tensor]] = [[], []]
+    for i in range(n):
+        for j, z in enumerate((x, y)):
+            output, states[j] = t.once(z[:, i : i + 1], states[j])
+            got[j].append(output)
+    error = max(
+        far(torch.cat(g, 1), w) for g, w in zip(got, wanted, strict=True)
+    )
+    if error > s.near * s.size(wanted[0]):
+        return failed(
+            "Two sequences that are decoded in turns act on each other.",
+            f"off by {brief(error)} from each alone",
+            "0",
+            "a buffer, a counter or a default argument (state=[]) is shared by "
+            "all sequences: everything that changes belongs into the state "
+            "that the step returns.",
+        )
+    return passed("neither rows nor sequences act on each other", "")
+
+
+@check("practice/bugs-positions")
+def cache_calls_remembered(s: Cache) -> Finding:
+    """A second sequence against the same one alone."""
+    n = min(8, s.length)
+    t = s.alone()
+    first = t.draw(2, n, salt=51)
+    full = t.alone().whole(first)
+    t.decode(first, [n - 3, 1, 1, 1])
+    for b, length, split in (
+        (2, n, [n - 3, 1, 1, 1]),
+        (2, n - 2, [1] * (n - 2)),
+        (2, n, [n]),
+        (1, n, [2, n - 2]),
+        (3, n, [n - 1, 1]),
+    ):
+        x = t.draw(b, length, salt=52)
+        wanted, _ = s.alone().decode(x, split)
+        try:
+            got, _ = t.decode(x, split)
+        except SubjectError as problem:
+            return failed(
+                "A second sequence raises, and alone it does not.",
+                str(problem),
+                "an output",
+                "something of the first sequence is left (a length, a mask, "
+                "buffers of its batch size): start from nothing when the state "
+                "is None.",
+            )
+        error = far(got, wanted)
+        if error > s.near * s.size(wanted):
+            return failed(
+                "A second sequence depends on the first.",
+                f"off by {brief(error)} from the same sequence alone",
+                "0",
+                "keys, a length or a position of the first sequence are left: "
+                + (
+                    "reset has to set all of them back."
+                    if s.inside
+                    else "a default argument or an attribute is used when the "
+                    "state is None; make a new one there."
+                ),
+            )
+    change = far(t.whole(first), full)
+    if change > s.near * s.size(full):
+        return failed(
+            "The full pass depends on earlier steps.",
+            f"it changes by {brief(change)} after decoding",
+            "0",
+            "the full pass reads or fills the cache: give it none.",
+        )
+    if s.full is not None:
+        wanted, _ = s.alone().decode(first, [n - 2, 2])
+        t = s.alone()
+        t.start()
+        _, state = t.once(first[:, : n - 2], None)
+        t.whole(t.draw(2, n, salt=53))
+        got, _ = t.once(first[:, n - 2 :], state)
+        error = far(got, wanted[:, n - 2 :])
+        if error > s.near * s.size(wanted):
+            return failed(
+                "A full pass in the middle of decoding changes the steps "
+                "after it.",
+                f"off by {brief(error)} from decoding without it",
+                "0",
+                "the full pass empties or fills the same cache: let it work "
+                "without one.",
+            )
+    return passed("as without earlier sequences", "")
+
+
 # --- The command line ---------------------------------------------------------
 
 SUBJECTS: dict[str, type[Any]] = {
     "attention": Attention,
     "multi_head": MultiHead,
+    "positions": Positions,
+    "cache": Cache,
 }
 
 
