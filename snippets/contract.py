@@ -5134,9 +5134,11 @@ def takes_rows(s: Positions) -> bool:
     """Whether each row of the batch may have positions of its own."""
     if not (s.signature or "").endswith("positions"):
         return False
-    x = torch.ones(2, s.heads, 4, s.d, dtype=s.dtype)
+    # As many rows as no other axis has, so that they cannot land on another.
+    x = torch.ones(s.heads + 1, s.heads, 5 + s.heads, s.d, dtype=s.dtype)
+    places = torch.arange(5 + s.heads) + torch.arange(s.heads + 1)[:, None]
     try:
-        s.ask(x, torch.tensor([[0, 1, 2, 3], [3, 4, 5, 6]]))
+        s.ask(x, places)
     except (SubjectError, UnsuitableError):
         return False
     return s.layout != "(T, d)"
@@ -6165,16 +6167,18 @@ def likely_frequencies(
     for guess, cause in guesses:
         if (wrapped(turns.angles - turns.places * guess).abs() <= near).all():
             return cause
+    # Of the slowest pair, which is the last to turn by more than π at once.
+    ratio = float((turns.rates[-1] / wanted[-1]).abs())
+    scaled = turns.places * wanted * ratio
+    if (wrapped(turns.angles - scaled).abs() <= near).all():
+        return (
+            f"all frequencies are {brief(ratio)} times those: a scaling factor "
+            "is missing, applied twice or inverted (positions are divided by "
+            "it)."
+        )
     fit = fitted_base(turns.rates)
     if fit and s.frequencies is None:
         return f"the base is {brief(fit)} instead of {brief(base)}."
-    ratio = (turns.rates / wanted).abs()
-    if far(ratio, ratio[0]) < 1e-2 * float(ratio[0]):
-        return (
-            f"all frequencies are {brief(float(ratio[0]))} times too large: a "
-            "scaling factor is missing, applied twice or inverted (positions "
-            "are divided by it)."
-        )
     if fit:
         return f"they are those of base {brief(fit)}, without the scaling."
     return (
@@ -6583,12 +6587,21 @@ class Cache(Subject):
         return max(1.0, far(output, torch.zeros(())))
 
     def reach(self, n: int, split: Sequence[int] | None) -> Tensor:
-        """Which tokens (T, T) change the output: row query, column token."""
-        x = self.draw(1, n, salt=3).repeat(
-            n + 1, *[1] * (2 - bool(self.vocabulary))
-        )
+        """Which tokens (T, T) change the output: row query, column token.
+
+        Two sequences are asked, as a softmax can hide a token from one; inputs
+        are small, so that it is not saturated.
+        """
+        return self.changes(n, split, 3) | self.changes(n, split, 8)
+
+    def changes(self, n: int, split: Sequence[int] | None, salt: int) -> Tensor:
+        """Which tokens (T, T) of one sequence change the output."""
+        x = self.draw(1, n, salt)
+        x = x if self.vocabulary else x / 4
+        other = self.other(x) if self.vocabulary else self.other(4 * x) / 4
+        x = x.repeat(n + 1, *[1] * (x.ndim - 1))
         at = torch.arange(n)
-        x[at + 1, at] = self.other(x[at + 1, at])
+        x[at + 1, at] = other[0]
 
         def outputs(rows: Tensor) -> Tensor:
             s = self.alone()
@@ -6677,13 +6690,17 @@ def detect_cache(s: Cache) -> Cache:
 def with_window(s: Cache, found: dict[str, str]) -> Cache:
     """Same subject, with the window and the sinks of its full pass."""
     try:
-        seen = s.reach(s.length, None)[-1].tolist()
+        rows = s.reach(s.length, None)
     except SubjectError:
         return s
+    seen = rows[-1].tolist()
     if all(seen) or not seen[-1]:
         return s
     window = seen[::-1].index(False)
     sinks = seen.index(False)
+    before = rows[-2].tolist()[-2::-1]
+    if before[:window] != [True] * window or before[window]:
+        return s
     found["window"], found["sinks"] = str(window), str(sinks)
     return dataclasses.replace(s, window=window, sinks=sinks)
 
@@ -6884,9 +6901,10 @@ def unwritten(s: Cache, n: int) -> list[tuple[int, Tensor]]:
     tensors of which other elements are not.
     """
     states = []
-    for salt in (21, 22, 23):
+    x = s.draw(2, n, 21)
+    for tokens in (x, s.other(x), s.other(s.other(x))):
         t = s.alone()
-        _, state = t.decode(t.draw(2, n, salt), [n])
+        _, state = t.decode(tokens, [n])
         states.append(tensors_in([t.step, state]))
     found = []
     for i in alike(states[0], states[1]):

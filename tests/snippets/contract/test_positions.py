@@ -134,7 +134,7 @@ def backwards(x: Tensor, positions: Tensor) -> Tensor:
     [
         (by_degrees, "degrees"),
         (by_another_base, "the base is 500 instead of 1e+04"),
-        (by_a_double_factor, "4 times too large"),
+        (by_a_double_factor, "4 times those"),
         (reversed_order, "reverse order"),
         (backwards, "the other way"),
     ],
