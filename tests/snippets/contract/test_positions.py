@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,15 @@ from tests.snippets.contract.entries import Entry
 
 UNSCALED = {"kind": "linear", "factor": 1.0}
 RIGHT, WRONG = right_positions.ALL, wrong_positions.ALL
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    # Thousands of tiny operations: waking a second thread for each takes longer than they do.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def frequencies(settings: dict[str, Any]) -> Tensor:
@@ -39,7 +48,8 @@ def frequencies(settings: dict[str, Any]) -> Tensor:
         first = max(math.floor(place(fast)), 0)
         last = min(math.ceil(place(slow)), width - 1)
         smooth = 1 - ((pairs - first) / max(last - first, 0.001)).clamp(0, 1)
-    return smooth * plain + (1 - smooth) * plain / factor
+    scaled: Tensor = smooth * plain + (1 - smooth) * plain / factor
+    return scaled
 
 
 def subject(entry: Entry, seed: int = 0, *, specified: bool = True) -> Positions:
