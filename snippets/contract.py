@@ -306,7 +306,7 @@ def cases(subject: Subject) -> list[Case]:
 
 def far(a: Tensor, b: Tensor) -> float:
     """Largest difference, infinite where one is NaN and the other is not."""
-    a, b = torch.broadcast_tensors(a.detach().double(), b.detach().double())
+    a, b = a.detach().double(), b.detach().double()
     both = a.isnan() & b.isnan()
     difference = (a - b).abs().masked_fill(both | (a == b), 0.0)
     return float(difference.nan_to_num(math.inf, math.inf).max())
@@ -736,10 +736,10 @@ def check_attention(fn: Callable[..., Any], **settings: Any) -> Report:
     return run_checks(Attention(fn, **settings))
 
 
-def attempt(measure: Callable[[], float]) -> float:
+def attempt(measure: Callable[..., float], *arguments: Any) -> float:
     """What is measured, or infinity when the subject cannot do it."""
     try:
-        return measure()
+        return measure(*arguments)
     except (SubjectError, UnsuitableError):
         return math.inf
 
@@ -783,10 +783,20 @@ def hidden_share(s: Attention) -> float:
     return float(weights.masked_fill(mask, 0.0).sum() / weights.sum())
 
 
+def weights_error(s: Attention, q: Tensor, k: Tensor, mask: Tensor) -> float:
+    """How far the weights are from those of the specification."""
+    return far(s.weights(q, k, mask), s.expected(q, k, mask))
+
+
 def mask_error(s: Attention) -> float:
     """How wrong the weights are with a mask."""
-    q, k, mask = asked(s)
-    return far(s.weights(q, k, mask), s.expected(q, k, mask))
+    return weights_error(s, *asked(s))
+
+
+def causal_error(s: Attention) -> float:
+    """How wrong the weights of a chunk are with the causal flag."""
+    q, k, _ = s.draw(t_q=3, t_k=6)
+    return far(s.weights(q, k, causal=True), s.expected(q, k, causal=True))
 
 
 def detect_attention(s: Attention) -> Attention:
@@ -817,7 +827,7 @@ def detect_attention(s: Attention) -> Attention:
         if s.mask != "none"
     ]
     for options in (plain, masked):
-        errors = [attempt(lambda c=c: layout_error(c)) for c in options]
+        errors = [attempt(layout_error, c) for c in options]
         if options and min(errors) < math.inf:
             works = errors.index(next(e for e in errors if e < math.inf))
             dtype = options[works].dtype
@@ -844,25 +854,17 @@ def detect_attention(s: Attention) -> Attention:
             for mask in ([s.mask] if s.mask else CONVENTIONS)
             for shape in ([s.mask_shape] if s.mask_shape else shapes)
         ]
-        errors = [attempt(lambda c=c: hidden_share(c)) for c in options]
+        errors = [attempt(hidden_share, c) for c in options]
         convention = options[choice(errors)].mask
         options = [c for c in options if c.mask == convention]
-        errors = [attempt(lambda c=c: mask_error(c)) for c in options]
+        errors = [attempt(mask_error, c) for c in options]
         s = options[choice(errors)]
     if s.causal and not s.same_lengths and s.alignment is None:
         options = [
             dataclasses.replace(s, alignment=alignment)
             for alignment in ("top-left", "bottom-right")
         ]
-        q, k, _ = s.draw(t_q=3, t_k=6)
-        errors = [
-            attempt(
-                lambda c=c: far(
-                    c.weights(q, k, causal=True), c.expected(q, k, causal=True)
-                )
-            )
-            for c in options
-        ]
+        errors = [attempt(causal_error, c) for c in options]
         s = options[choice(errors)] if min(errors) < math.inf else s
     names = ("layout", "mask", "mask_shape", "causal", "alignment", "dropout")
     found = {
@@ -1065,8 +1067,9 @@ def attention_mask_floor(s: Attention) -> Finding:
                 f"With a mask the call raises in {kind}.",
                 str(error),
                 "an output, as without a mask",
-                f"a floor such as -1e9 does not exist in {kind}, or the mask has "
-                "another dtype: use -inf, or torch.finfo(logits.dtype).min.",
+                f"a floor such as -1e9 does not exist in {kind}, or the mask "
+                "has another dtype: use -inf, or "
+                "torch.finfo(logits.dtype).min.",
             )
             if promised:
                 return worst
@@ -1145,11 +1148,7 @@ def attention_mask_broadcast(s: Attention) -> Finding:
     for b, t in sizes:
         q, k, _ = s.draw(b, t, t)
         mask = s.random_mask(b, t, t)
-        errors[b, s.heads[0], t] = attempt(
-            lambda q=q, k=k, m=mask: far(
-                s.weights(q, k, m), s.expected(q, k, m)
-            )
-        )
+        errors[b, s.heads[0], t] = attempt(weights_error, s, q, k, mask)
     wrong = {size: e for size, e in errors.items() if e > s.near}
     if not wrong:
         return passed("right at all sizes", "")
@@ -1226,7 +1225,7 @@ def attention_empty_rows(s: Attention) -> Finding:
     got = policy(weights[empty])
     error = far(weights[~empty], s.expected(q, k, mask)[~empty])
     spoilt = not weights[~empty].isfinite().all()
-    if spoilt or error > s.near >= attempt(lambda: mask_error(s)):
+    if spoilt or error > s.near >= attempt(mask_error, s):
         return failed(
             "One query without keys spoils the rows of other queries.",
             "NaN in rows that see a key"
@@ -1275,7 +1274,7 @@ def attention_empty_rows_backward(s: Attention) -> Finding:
     q, k, mask, empty = emptied(s)
     v = s.draw()[2]
     inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-    output = s.call(*inputs, mask)
+    output = s.call(inputs[0], inputs[1], inputs[2], mask)
     if not output.requires_grad:
         return skipped("The output has no gradient.")
     forward = bool(output.isnan().any())
@@ -1577,7 +1576,7 @@ def attention_bias_scaled(s: Attention) -> Finding:
         given = in_shape(bias, shape, sizes).to(q.dtype)
         name = argument(s.fn, "mask")
         t = dataclasses.replace(
-            s, mask="none", options={**s.options, name: given}
+            s, mask="none", options={**s.options, str(name): given}
         )
         if name is None:
             fn = s.fn
@@ -1675,10 +1674,10 @@ def attention_overflow(s: Attention) -> Finding:
                 f"Finite logits of {name} give wrong weights.",
                 "NaN" if weights.isnan().any() else f"off by {brief(error)}",
                 "0",
-                "exp is taken without subtracting the largest logit of each row "
-                "(the largest of all rows is not enough); or a running maximum "
-                "starts at a finite number that these logits do not reach: "
-                "start it at -inf; or the logits are clamped.",
+                "exp is taken without subtracting the largest logit of each "
+                "row (the largest of all rows is not enough); or a running "
+                "maximum starts at a finite number that these logits do not "
+                "reach: start it at -inf; or the logits are clamped.",
             )
     return passed("right at logits of 8000 and -400000", "")
 
@@ -1945,7 +1944,7 @@ def attention_empty_first_block(s: Attention) -> Finding:
         alive = allowed.any(-1)[0, 0].expand(q.shape[2])
         weights = s.weights(q, k, mask)[:, :, alive]
         error = far(weights, s.expected(q, k, mask)[:, :, alive])
-        short = attempt(lambda: plain_mask_error(s))
+        short = attempt(plain_mask_error, s)
         if not weights.isfinite().all() or (error > s.near >= short):
             return failed(
                 f"With the first {hidden} of {n} keys hidden the weights are "
@@ -1953,8 +1952,8 @@ def attention_empty_first_block(s: Attention) -> Finding:
                 "NaN" if weights.isnan().any() else f"off by {brief(error)}",
                 "0",
                 "in a softmax by blocks the running maximum is still -inf "
-                "after an empty block, and exp(-inf - -inf) is NaN: use 0 for a "
-                "maximum of -inf in the exponent.",
+                "after an empty block, and exp(-inf - -inf) is NaN: use 0 for "
+                "a maximum of -inf in the exponent.",
             )
         worst = max(worst, error)
     return passed(f"weights off by {brief(worst)}", "0")
@@ -2058,7 +2057,7 @@ def attention_gradients(s: Attention) -> Finding:
     if s.mask != "none":
         mask = s.random_mask(q.shape[0], q.shape[2], k.shape[2])
     inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-    output = s.call(*inputs, mask)
+    output = s.call(inputs[0], inputs[1], inputs[2], mask)
     if not output.requires_grad:
         return failed(
             "The output has no gradient.",
@@ -2145,7 +2144,7 @@ def attention_calls_remembered(s: Attention) -> Finding:
     n = len(masks)
     change = max(far(outputs[i], outputs[i % n]) for i in range(len(outputs)))
     same = n > 1 and far(outputs[0], outputs[1]) <= s.near
-    ignored = same and attempt(lambda: mask_error(s)) <= s.near
+    ignored = same and attempt(mask_error, s) <= s.near
     if change <= s.near and not ignored:
         return passed(f"outputs change by {brief(change)}", "0")
     return failed(
@@ -2224,8 +2223,7 @@ def attention_reference(s: Attention) -> Finding:
         v2 = v.repeat_interleave(q.shape[1] // v.shape[1], 1).double()
         asks: list[tuple[str, Tensor | None, bool]] = [("no mask", None, False)]
         if s.mask != "none" and t_k > 1:
-            mask = s.random_mask(b, t_q, t_k)
-            asks.append(("a mask", mask, False))
+            asks.append(("a mask", s.random_mask(b, t_q, t_k), False))
         if s.causal and t_q == t_k:
             asks.append(("the causal flag", None, True))
         for name, mask, causal in asks:
@@ -2440,7 +2438,6 @@ class MultiHead(Subject):
         mode: str = "evaluation",
         causal: bool = False,
         module: nn.Module | None = None,
-        **more: Any,
     ) -> Tensor:
         """Output (B, Tq, C') of the module, however it is called.
 
@@ -2449,7 +2446,7 @@ class MultiHead(Subject):
         """
         module = self.module if module is None else module
         t_q, t_k = x.shape[1], (x if memory is None else memory).shape[1]
-        options = {**self.options, **more}
+        options = dict(self.options)
         if self.documents:
             one = torch.zeros(x.shape[0], t_k, dtype=torch.long)
             options.setdefault(self.documents, one)
@@ -2498,7 +2495,8 @@ class MultiHead(Subject):
         names = list(inspect.signature(module.forward).parameters)
         places = memory_places(names)
         source = x if memory is None else memory
-        args, named = [x], {}
+        args: list[Tensor] = [x]
+        named: dict[str, Any] = {}
         if len(places) > 1 or (places and memory is not None):
             if names[1 : len(places) + 1] == places:
                 args += [source] * len(places)
@@ -2588,8 +2586,8 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
     width = s.d_model or attribute(module, WIDTHS)
     width = width or (linear.in_features if linear else None)
     if width is None:
-        first = next((p for p in module.parameters() if p.ndim == 2), None)
-        width = None if first is None else first.shape[0]
+        matrices = [p for p in module.parameters() if p.ndim == 2]
+        width = matrices[0].shape[0] if matrices else None
     if width is None:
         raise ValueError(
             f"the width of {type(module).__name__} was not found: give d_model"
@@ -2597,10 +2595,10 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
     mask_argument = s.mask_argument
     if mask_argument is None:
         masks = [n for n in names if "mask" in n.lower()]
-        first = [n for n in masks if "padding" not in n.lower()]
+        others = [n for n in masks if "padding" not in n.lower()]
         memory = ("memory", "src", "context", "enc", "cross")
-        own = [n for n in first if not any(w in n.lower() for w in memory)]
-        mask_argument = next(iter(own or first or masks), None)
+        own = [n for n in others if not any(w in n.lower() for w in memory)]
+        mask_argument = next(iter(own or others or masks), None)
     flag = next((n for n in names if "causal" in n.lower()), None)
     padding = [
         n for n in names if "padding" in n.lower() and n != mask_argument
@@ -2619,20 +2617,19 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
     s = dataclasses.replace(
         s, n_kv_heads=s.n_kv_heads or attribute(module, KV_HEADS) or s.n_heads
     )
-    own = next(module.parameters(), torch.zeros(())).dtype
-    for dtype in [s.dtype] if s.dtype else [torch.float64, own]:
+    given_dtype = next(module.parameters(), torch.zeros(())).dtype
+    for dtype in [s.dtype] if s.dtype else [torch.float64, given_dtype]:
         t = dataclasses.replace(
             s, module=copy.deepcopy(module).to(dtype), dtype=dtype
         )
-        if attempt(lambda t=t: size(ordinary(t))) < math.inf:
+        if attempt(ordinary_size, t) < math.inf:
             break
         t = dataclasses.replace(t, mask="attend" if t.mask is None else t.mask)
     s = t
     if s.batch_first is None:
-        first = getattr(module, "batch_first", None)
-        if not isinstance(first, bool):
-            first = batch_axis(s)
-        s = dataclasses.replace(s, batch_first=first)
+        known = getattr(module, "batch_first", None)
+        known = known if isinstance(known, bool) else batch_axis(s)
+        s = dataclasses.replace(s, batch_first=known)
     if given.causal is None and s.causal:
         # A flag that cannot stand alone is a hint about a mask.
         x, _ = s.draw()
@@ -2640,7 +2637,7 @@ def detect_multi_head(s: MultiHead) -> MultiHead:
             s = dataclasses.replace(s, causal=None)
     never = s.causal == "never"
     s = dataclasses.replace(s, causal=None if never else s.causal)
-    if s.causal is None and not never and attempt(lambda: looks_causal(s)) == 0:
+    if s.causal is None and not never and attempt(looks_causal, s) == 0:
         s = dataclasses.replace(s, causal="always")
     if s.mask != "none":
         s = detect_module_mask(s)
@@ -2668,8 +2665,13 @@ def ordinary(s: MultiHead) -> Tensor:
     return s.run(x, memory)
 
 
+def ordinary_size(s: MultiHead) -> float:
+    """Largest output of a plain call."""
+    return size(ordinary(s))
+
+
 def batch_axis(s: MultiHead) -> bool:
-    """Whether the first axis is the batch: the one along which nothing mixes."""
+    """Whether the first axis is the batch, along which nothing mixes."""
     x, _ = s.draw(b=3, t=4)
     try:
         before = s.run(x)
@@ -2724,7 +2726,7 @@ def detect_module_mask(s: MultiHead) -> MultiHead:
         rest[:, 2] = 0
         return hidden / (float(rest.max()) + 1e-12) if rest.any() else 1e3
 
-    errors = [attempt(lambda c=c: error(c)) for c in options]
+    errors = [attempt(error, c) for c in options]
     if min(errors) == math.inf:
         return dataclasses.replace(
             s, mask=s.mask or "none", mask_shape=s.mask_shape
@@ -2742,7 +2744,6 @@ def influence(
     causal: bool = False,
     size: float = 1.0,
     module: nn.Module | None = None,
-    **more: Any,
 ) -> Tensor:
     """How much each output row of example 0 changes with each key's token.
 
@@ -2762,7 +2763,7 @@ def influence(
     def run(changed: Tensor) -> Tensor:
         first, second = (changed, None) if memory is None else (x, changed)
         return s.run(
-            first, second, mask, mode=mode, causal=causal, module=module, **more
+            first, second, mask, mode=mode, causal=causal, module=module
         ).detach()
 
     before = run(source)
@@ -2792,13 +2793,13 @@ def tried_mask(s: MultiHead, b: int, n: int, salt: int = 0) -> Tensor:
     return mask
 
 
-def hidden_influence(s: MultiHead, **more: Any) -> tuple[float, float, float]:
+def hidden_influence(s: MultiHead) -> tuple[float, float, float]:
     """Influence of hidden keys, of allowed ones, and change by the mask."""
     n = 6
     cross = needs_memory(s)
     x, memory = s.draw(t=n, memory=n if cross else None)
     mask = tried_mask(s, x.shape[0], n)
-    reach = influence(s, x, memory, mask, **more)
+    reach = influence(s, x, memory, mask)
     allowed = mask.expand(x.shape[0], 1, n, n)[0, 0]
     if not cross:
         reach.fill_diagonal_(0.0)
@@ -2959,8 +2960,8 @@ def multi_head_mask_multiplied(s: MultiHead) -> Finding:
             f"outputs differ by {brief(removed)} from those without the tokens",
             "0",
             "tokens, keys or values are multiplied by the mask: a key of zeros "
-            "has the logit 0 and the weight of exp(0) = 1. Fill the logits with "
-            "-inf instead.",
+            "has the logit 0 and the weight of exp(0) = 1. Fill the logits "
+            "with -inf instead.",
         )
     if one <= s.zero or bend > 1e-4 * one:
         return passed(measured, "0")
@@ -3004,13 +3005,14 @@ def multi_head_mask_floor(s: MultiHead) -> Finding:
         error = far(output, output[:, :1]) / (float(output.abs().max()) + 1e-9)
         if error > max(100 * s.near, 1e-3) and s.causal != "always":
             return failed(
-                f"With inputs {size:.0f} times as large, hidden tokens get weight: "
-                "outputs differ though all queries may see one and the same key.",
+                f"With inputs {size:.0f} times as large, hidden tokens get "
+                "weight: outputs differ though all queries may see one and the "
+                "same key.",
                 f"relative difference {brief(error)}",
                 "0",
-                "the floor for hidden keys is finite and higher than low logits: "
-                "use -inf, or torch.finfo(logits.dtype).min with masked_fill "
-                "(never added).",
+                "the floor for hidden keys is finite and higher than low "
+                "logits: use -inf, or torch.finfo(logits.dtype).min with "
+                "masked_fill (never added).",
             )
     for dtype in dict.fromkeys([torch.float16, torch.bfloat16, *s.dtypes]):
         t = dataclasses.replace(
@@ -3030,8 +3032,9 @@ def multi_head_mask_floor(s: MultiHead) -> Finding:
                 f"With a mask the call raises in {kind}.",
                 str(error),
                 "an output, as without a mask",
-                f"a floor such as -1e9 does not exist in {kind}, or the mask has "
-                "another dtype: use -inf, or torch.finfo(logits.dtype).min.",
+                f"a floor such as -1e9 does not exist in {kind}, or the mask "
+                "has another dtype: use -inf, or "
+                "torch.finfo(logits.dtype).min.",
             )
     return passed("hidden tokens have no influence at large inputs", "")
 
@@ -3072,16 +3075,17 @@ def multi_head_mask_on_query_axis(s: MultiHead) -> Finding:
         reach.fill_diagonal_(0.0)
     real = float(reach[~hidden][:, hidden].max())
     plain, masked = s.run(x, memory)[0], s.run(x, memory, keys)[0]
-    if real > s.zero and far(plain[~hidden], masked[~hidden]) <= s.near:
-        if far(plain[hidden], masked[hidden]) > s.near:
-            return failed(
-                "The mask hides queries instead of keys: real tokens see hidden "
-                "ones, and only the hidden rows change.",
-                f"a hidden token changes real rows by {brief(real)}",
-                "0",
-                "a mask of keys (B, Tk) was unsqueezed at the wrong place, "
-                "(B, 1, T, 1): keys are the last axis, mask[:, None, None, :].",
-            )
+    same = far(plain[~hidden], masked[~hidden]) <= s.near
+    changed = far(plain[hidden], masked[hidden]) > s.near
+    if real > s.zero and same and changed:
+        return failed(
+            "The mask hides queries instead of keys: real tokens see "
+            "hidden ones, and only the hidden rows change.",
+            f"a hidden token changes real rows by {brief(real)}",
+            "0",
+            "a mask of keys (B, Tk) was unsqueezed at the wrong place, "
+            "(B, 1, T, 1): keys are the last axis, mask[:, None, None, :].",
+        )
     return passed(f"a hidden token changes real rows by {brief(real)}", "0")
 
 
@@ -3125,9 +3129,9 @@ def multi_head_mask_broadcast(s: MultiHead) -> Finding:
         "for (B, H, T) = " + ", ".join(map(str, wrong)) + ".",
         "raises" if error == math.inf else f"outputs differ by {brief(error)}",
         "0",
-        "the mask meets logits (B, H, Tq, Tk) by broadcasting, which aligns the "
-        "last axes: insert the missing ones by name, mask[:, None, None] for "
-        "(B, Tk). A mask (B·H, Tq, Tk) wants repeat_interleave(H, 0), not "
+        "the mask meets logits (B, H, Tq, Tk) by broadcasting, which aligns "
+        "the last axes: insert the missing ones by name, mask[:, None, None] "
+        "for (B, Tk). A mask (B·H, Tq, Tk) wants repeat_interleave(H, 0), not "
         "repeat: the heads of an example are adjacent.",
     )
 
@@ -3153,8 +3157,9 @@ def multi_head_masks_summed(s: MultiHead) -> Finding:
             }
             past = torch.ones(1, 1, n, n, dtype=torch.bool).tril()
             mask = past if s.can("Tq") else None
-            output = s.run(x, None, mask, **more)
-            reach = influence(s, x, None, mask, **more)
+            t = dataclasses.replace(s, options={**s.options, **more})
+            output = t.run(x, None, mask)
+            reach = influence(t, x, None, mask)
         else:
             output = s.run(x, None, keys, causal=True)
             reach = influence(s, x, None, keys, causal=True)
@@ -3249,12 +3254,12 @@ def multi_head_empty_rows(s: MultiHead) -> Finding:
         measured.replace("mean", "a mean of hidden values"),
         wanted,
         (
-            "a softmax over nothing but -inf is 0 / 0: fill with -inf, take the "
-            "softmax, and put 0 into rows without keys, with finite logits "
+            "a softmax over nothing but -inf is 0 / 0: fill with -inf, take "
+            "the softmax, and put 0 into rows without keys, with finite logits "
             "before the softmax for the gradients."
             if "nan" in kinds
-            else "a finite floor makes all logits of the row equal: multiply the "
-            "weights by mask.any(-1, keepdim=True)."
+            else "a finite floor makes all logits of the row equal: multiply "
+            "the weights by mask.any(-1, keepdim=True)."
         ),
     )
 
@@ -3380,7 +3385,8 @@ def multi_head_mask_in_evaluation(s: MultiHead) -> Finding:
     return failed(
         f"The future is seen in {', '.join(bad)}, and not in "
         f"{', '.join(m for m in MODES if m not in bad)}.",
-        f"a later token changes an earlier output by {brief(max(leaks.values()))}",
+        "a later token changes an earlier output by "
+        f"{brief(max(leaks.values()))}",
         "0",
         "the mask is applied under `if self.training`, or another path is "
         "taken in evaluation (a fused kernel, a cache) that is not given the "
@@ -3405,7 +3411,8 @@ def multi_head_training_and_evaluation(s: MultiHead) -> Finding:
     ):
         return skipped("Training is random beside the dropout that was found.")
     return failed(
-        "With dropout set to 0, training and evaluation give different outputs.",
+        "With dropout set to 0, training and evaluation give different "
+        "outputs.",
         f"outputs differ by {brief(error)}",
         "0",
         "a step depends on self.training (a mask, a scale, a path).",
@@ -3437,7 +3444,8 @@ def multi_head_causal_and_mask(s: MultiHead) -> Finding:
     if not what:
         return passed("both are used", "")
     return failed(
-        f"With a causal flag and a mask, the {' and the '.join(what)} is ignored.",
+        f"With a causal flag and a mask, the {' and the '.join(what)} is "
+        "ignored.",
         f"a hidden token changes outputs by {brief(max(by_mask, by_flag))}",
         "0",
         "one of the two replaces the other: join them, mask & causal, or "
@@ -3495,8 +3503,8 @@ def multi_head_cross_mask(s: MultiHead) -> Finding:
                 "Cross-attention sees hidden tokens of the memory."
                 if leak > s.zero
                 else "Cross-attention is blind for tokens of the memory.",
-                f"with Tq = {t_q}, Tk = {t_k}, a hidden token changes outputs by "
-                f"{brief(leak)}, an allowed one by {brief(blind)}",
+                f"with Tq = {t_q}, Tk = {t_k}, a hidden token changes outputs "
+                f"by {brief(leak)}, an allowed one by {brief(blind)}",
                 "0 and more than 0",
                 blind_cause,
             )
@@ -3823,9 +3831,9 @@ def gathered(s: MultiHead) -> dict[str, Tensor]:
     }
     groups: dict[str, list[Tensor]] = {}
     unnamed: list[tuple[Tensor, Tensor | None]] = []
-    parameters = dict(s.module.named_parameters())
+    parameters: dict[str, Tensor] = dict(s.module.named_parameters())
     for name, parameter in parameters.items():
-        p = parameter
+        p: Tensor = parameter
         kind = role(name.removesuffix(".weight").removesuffix(".bias"))
         if kind is None:
             if p.ndim == 2:
@@ -3907,14 +3915,18 @@ def candidates(s: MultiHead) -> list[dict[str, Tensor]]:
             if h != h_kv:
                 arrangements = ["grouped"]
             for how in arrangements:
-                c = {k: w[k] for k in ("out", "out_bias") if k in w}
+                c: dict[str, Tensor] = {
+                    k: x for k, x in w.items() if k.startswith("out")
+                }
                 for suffix in ("", "_bias"):
                     fused = w.get("qkv" + suffix)
                     if fused is None or len(fused) != rows:
                         continue
                     if how == "grouped":
                         d = rows // (h + 2 * h_kv)
-                        pieces = fused.split([h * d, h_kv * d, h_kv * d])
+                        pieces = list(
+                            torch.split(fused, [h * d, h_kv * d, h_kv * d])
+                        )
                     elif rows % (3 * h):
                         continue
                     else:
@@ -3998,8 +4010,8 @@ def guessed_output(
     h, h_kv = s.heads, s.n_kv_heads or s.heads
     kinds = dict(zip("qkv", "qkv", strict=True))
     if guess.names != "right":
-        a, b = guess.names.split(" and ")
-        kinds[a], kinds[b] = b, a
+        one, other = guess.names.split(" and ")
+        kinds[one], kinds[other] = other, one
     heads = []
     for kind, y, n in (("q", x, h), ("k", source, h_kv), ("v", source, h_kv)):
         p = projected(y, w, kinds[kind])
@@ -4102,18 +4114,21 @@ def matching(s: MultiHead) -> dict[str, Any] | None:
             if found < limit:
                 return {**dataclasses.asdict(real), "error": found}
     for t, w in itertools.product(subjects, options):
-        factor, found = fitted_factor(
-            lambda f, t=t, w=w: error(t, w, Guess(factor=f))
-        )
+        measure = functools.partial(error, t, w)
+        factor, found = fitted_factor(measure)
         if found < limit:
             guess = Guess(law="a number of its own", factor=factor)
             return {**dataclasses.asdict(guess), "error": found}
     return None
 
 
-def fitted_factor(error: Callable[[float], float]) -> tuple[float, float]:
+def fitted_factor(measure: Callable[[Guess], float]) -> tuple[float, float]:
     """Positive factor with the smallest error, and that error."""
     grid = [2 ** (i / 2) for i in range(-16, 13)]
+
+    def error(factor: float) -> float:
+        return measure(Guess(factor=factor))
+
     errors = [error(f) for f in grid]
     best = errors.index(min(errors))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
@@ -4152,8 +4167,8 @@ def matched(s: MultiHead) -> dict[str, Any]:
     if found is None:
         raise UnsuitableError(
             "the weights were not found or do not explain the output: give "
-            "n_heads and weights, and what else the module does (rotate, scale, "
-            "bias, soft_cap, sink)"
+            "n_heads and weights, and what else the module does (rotate, "
+            "scale, bias, soft_cap, sink)"
         )
     return found
 
@@ -4182,7 +4197,8 @@ def multi_head_grouped_heads(s: MultiHead) -> Finding:
         return passed("query head h uses key head h // (H / Hkv)", "")
     wrong = {
         "tile": "heads are tiled, [0, 1, 0, 1], by repeat() or expand() in the "
-        "wrong order: use repeat_interleave(H // Hkv, dim=1) on (B, Hkv, T, d).",
+        "wrong order: use repeat_interleave(H // Hkv, dim=1) on (B, Hkv, T, "
+        "d).",
         "time": "repeat_interleave runs over dim 2 of (B, Hkv, T, d), which "
         "repeats tokens: use dim=1.",
         "first": "the first key head is broadcast to all query heads: use "
@@ -4241,7 +4257,8 @@ def multi_head_reference(s: MultiHead) -> Finding:
         if s.weights is None:
             matched(s)
         return failed(
-            "The output is not that of multi-head attention with these weights.",
+            "The output is not that of multi-head attention with these "
+            "weights.",
             "no known mistake reproduces it",
             "the output of the specification",
             "the other failures say what is wrong; if there is none, a setting "
@@ -4261,8 +4278,8 @@ def multi_head_reference(s: MultiHead) -> Finding:
         "groups": "see grouped_heads.",
         "axis": "see softmax_axis.",
         "bias": "see bias_scaled.",
-        "names": f"the projections of {how} are exchanged: compare the order in "
-        "which fused weights are cut, and that of the arguments.",
+        "names": f"the projections of {how} are exchanged: compare the order "
+        "in which fused weights are cut, and that of the arguments.",
     }
     return failed(
         "The output is not that of the specification; one mistake explains it.",
@@ -4283,7 +4300,7 @@ def multi_head_half_overflow(s: MultiHead) -> Finding:
     t = dataclasses.replace(s, module=half, dtype=torch.float16)
     w = options[0]
     q, k = (
-        projected(y, w, kind).unflatten(-1, (n, -1)).transpose(1, 2)
+        projected(y, w, kind).reshape(*y.shape[:2], n, -1).transpose(1, 2)
         for y, kind, n in (
             (x, "q", s.heads),
             (x if memory is None else memory, "k", s.n_kv_heads or s.heads),
@@ -4307,7 +4324,8 @@ def multi_head_half_overflow(s: MultiHead) -> Finding:
     verdict = failed if torch.float16 in (s.dtype, *s.dtypes) else hazard
     return verdict(
         "In float16 the logits overflow before they are scaled.",
-        f"{int((~output.isfinite()).sum())} of {output.numel()} outputs not finite",
+        f"{int((~output.isfinite()).sum())} of {output.numel()} outputs not "
+        "finite",
         "finite outputs at q·k = 131008 at most, before the scale",
         "q·k is divided after the product: scale q first, (q · scale) @ k, or "
         "take the product in float32.",
@@ -4363,9 +4381,10 @@ def multi_head_documents_leak(s: MultiHead) -> Finding:
         return skipped("No argument takes document ids (setting documents).")
     x, _ = s.draw(t=6)
     ids = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]])
-    before = s.run(x, **{s.documents: ids})
+    t = dataclasses.replace(s, options={**s.options, s.documents: ids})
+    before = t.run(x)
     first = (ids == 0)[..., None]
-    after = s.run(torch.where(first, -2 * x, x), **{s.documents: ids})
+    after = t.run(torch.where(first, -2 * x, x))
     leak = far(before.masked_fill(first, 0.0), after.masked_fill(first, 0.0))
     if leak <= s.zero:
         return passed("the second document does not see the first", "")
@@ -4439,7 +4458,8 @@ def multi_head_gradients(s: MultiHead) -> Finding:
 def multi_head_inputs_changed(s: MultiHead) -> Finding:
     """The input, or the mask, is changed in place."""
     module = copy.deepcopy(s.module)
-    forward, changed = module.forward, []
+    forward = module.forward
+    changed: list[str] = []
 
     @functools.wraps(forward)
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -4452,7 +4472,7 @@ def multi_head_inputs_changed(s: MultiHead) -> Finding:
         )
         return output
 
-    module.forward = watched  # type: ignore[method-assign]
+    module.forward = watched
     n = 5
     x, memory = s.draw(t=n, memory=n if needs_memory(s) else None)
     s.run(x, memory, module=module)
@@ -4493,8 +4513,8 @@ def multi_head_calls_remembered(s: MultiHead) -> Finding:
                 "After a call of one size, a call of another raises.",
                 str(error),
                 "an output",
-                "a mask, a table or a cache of an earlier call is kept and used "
-                "for another length or batch.",
+                "a mask, a table or a cache of an earlier call is kept and "
+                "used for another length or batch.",
             )
     if change <= s.near:
         return passed(f"outputs change by {brief(change)}", "0")
@@ -7452,7 +7472,7 @@ def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Report about package.module:name; 1 when a check fails, 2 when it cannot."""
+    """Report about package.module:name: 1 when a check fails, 2 if it cannot."""
     parser = argparse.ArgumentParser(
         prog="python -m contract", description=(__doc__ or "").split("\n\n")[1]
     )
