@@ -44,10 +44,10 @@ import sys
 import types
 import unittest
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -194,6 +194,22 @@ class UnsuitableError(Exception):
     """The subject cannot be asked this; the message says why."""
 
 
+S = TypeVar("S", bound="Subject")
+
+
+@contextlib.contextmanager
+def quiet(seed: int) -> Iterator[None]:
+    """Keep the caller's random numbers, gradient mode and warnings apart."""
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.enable_grad(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        yield
+
+
 class Subject:
     """What is checked, with the settings that say how it is called."""
 
@@ -201,8 +217,19 @@ class Subject:
     detected: dict[str, str]
     seed: int
 
-    def prepared(self) -> "Subject":
-        """Same subject, with every convention that was not given found out."""
+    def prepared(self: S) -> S:
+        """Same subject, with every convention that was not given found out.
+
+        Raises
+        ------
+        SubjectError
+            When no way of calling the code gives an output.
+        """
+        with quiet(self.seed):
+            return self.found_out()
+
+    def found_out(self: S) -> S:
+        """What `prepared` returns; may draw random numbers."""
         raise NotImplementedError
 
     def name(self) -> str:
@@ -238,9 +265,7 @@ def check(page: str) -> Callable[[Check], Check]:
 def run_check(subject: Subject, name: str) -> Finding:
     """Run one check on a prepared subject; the global random state is kept."""
     function, page = CHECKS[subject.kind][name]
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.manual_seed(subject.seed)
+    with quiet(subject.seed):
         try:
             finding = function(subject.fresh())
         except UnsuitableError as error:
@@ -709,7 +734,7 @@ class Attention(Subject):
         weights = torch.cat([logits, column], -1).softmax(-1)[..., :-1]
         return weights.nan_to_num(0.0)
 
-    def prepared(self) -> "Attention":
+    def found_out(self) -> "Attention":
         """Same subject, with what was not given found out."""
         return detect_attention(self)
 
@@ -916,7 +941,7 @@ def implied_logits(s: Attention, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     return torch.stack([(weights.log() - level)[hidden], logits[hidden]])
 
 
-@check("core/attention")
+@check("core/lookup")
 def attention_runs(s: Attention) -> Finding:
     """Ordinary calls give an output."""
     q, k, v = s.draw()
@@ -2094,7 +2119,7 @@ def attention_gradients(s: Attention) -> Finding:
     )
 
 
-@check("core/attention")
+@check("core/lookup")
 def attention_inputs_changed(s: Attention) -> Finding:
     """The inputs, or the mask, are changed in place."""
     changed = []
@@ -2127,7 +2152,7 @@ def attention_inputs_changed(s: Attention) -> Finding:
     )
 
 
-@check("core/attention")
+@check("core/lookup")
 def attention_calls_remembered(s: Attention) -> Finding:
     """The output depends on earlier calls."""
     q, k, v = s.draw()
@@ -2515,7 +2540,7 @@ class MultiHead(Subject):
             named.setdefault("need_weights", False)
         return args, named
 
-    def prepared(self) -> "MultiHead":
+    def found_out(self) -> "MultiHead":
         """Same subject, with what was not given found out."""
         return detect_multi_head(self)
 
@@ -3610,8 +3635,17 @@ def multi_head_batch_time_exchanged(s: MultiHead) -> Finding:
     tokens = far(before[:, 1:], run(other)[:, 1:])
     measured = f"outputs change by {brief(examples)} with another example, by "
     measured += f"{brief(tokens)} with another token"
-    if examples <= s.near or tokens > s.near:
+    if tokens > s.near:
         return passed(measured, "0 and more than 0")
+    if examples <= s.near:
+        return failed(
+            "Tokens do not see each other at all.",
+            measured,
+            "0 and more than 0",
+            "attention runs over the heads or the features: the two last axes "
+            "of the logits must be queries and keys, (B, H, Tq, Tk), so "
+            "transpose (B, T, H, d) to (B, H, T, d) first.",
+        )
     return failed(
         "Attention runs over the examples of the batch instead of the tokens.",
         measured,
@@ -4212,19 +4246,45 @@ def multi_head_grouped_heads(s: MultiHead) -> Finding:
     )
 
 
+def repeated_error(s: MultiHead) -> float:
+    """Distance of the output for equal tokens from that for one of them.
+
+    The weights sum to 1, so that five equal values give that value.
+    """
+    x, memory = s.draw(t=1, memory=1 if needs_memory(s) else None)
+    one = s.run(x, memory)
+    if memory is None:
+        return far(s.run(x.expand(-1, 5, -1).contiguous()), one)
+    return far(s.run(x, memory.expand(-1, 5, -1).contiguous()), one)
+
+
 @check("core/lookup")
 def multi_head_softmax_axis(s: MultiHead) -> Finding:
     """The softmax runs over another axis than the keys."""
-    found = matched(s)
-    if found["axis"] == "right":
-        return passed("the softmax runs over the keys", "")
+    found = matching(s)
+    axis = "right" if found is None else found["axis"]
+    if axis != "right":
+        return failed(
+            f"The weights sum to 1 over the {axis}, not over the keys.",
+            f"the output is that of a softmax over the {axis}",
+            "a softmax over the keys",
+            "the softmax runs over the wrong axis: softmax(dim=-1) of logits "
+            "(B, H, Tq, Tk). nn.Softmax() without dim, and dim=1, are the "
+            "usual slips.",
+        )
+    if s.sink is not None or s.positions:
+        return skipped("With a sink or positions equal tokens may differ.")
+    error = repeated_error(s)
+    measured = f"five equal tokens are {brief(error)} from one"
+    if error <= 10 * s.near or found is not None:
+        return passed(measured, "0")
     return failed(
-        f"The weights sum to 1 over the {found['axis']}, not over the keys.",
-        f"the output is that of a softmax over the {found['axis']}",
-        "a softmax over the keys",
-        "the softmax runs over the wrong axis: softmax(dim=-1) of logits "
-        "(B, H, Tq, Tk). nn.Softmax() without dim, and dim=1, are the usual "
-        "slips.",
+        "The weights of a query do not sum to 1.",
+        measured,
+        "0",
+        "the softmax runs over another axis than the keys (softmax(dim=-1) of "
+        "logits (B, H, Tq, Tk)), is missing, or a sink takes its share "
+        "(setting sink).",
     )
 
 
@@ -4777,7 +4837,7 @@ class Positions(Subject):
         """Name of the function."""
         return getattr(self.apply, "__name__", type(self.apply).__name__)
 
-    def prepared(self) -> "Positions":
+    def found_out(self) -> "Positions":
         """Same subject, with what was not given found out."""
         return detect_positions(self)
 
@@ -6482,7 +6542,7 @@ class Cache(Subject):
         """Name of the step."""
         return getattr(self.step, "__name__", type(self.step).__name__)
 
-    def prepared(self) -> "Cache":
+    def found_out(self) -> "Cache":
         """Same subject, with what was not given found out."""
         return detect_cache(self)
 
@@ -7472,7 +7532,7 @@ def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Report about package.module:name: 1 when a check fails, 2 if it cannot."""
+    """Report about package.module:name: 1 if a check fails, 2 if it cannot."""
     parser = argparse.ArgumentParser(
         prog="python -m contract", description=(__doc__ or "").split("\n\n")[1]
     )

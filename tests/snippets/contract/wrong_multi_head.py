@@ -511,7 +511,7 @@ class ScaleByLength(Right):
         return q @ k.transpose(-2, -1) / math.sqrt(k.size(-2))
 
 
-@WRONG.module("softmax_axis", weights=weights, mask_argument="")
+@WRONG.module("softmax_axis", weights=weights, mask_argument="", needs="specification")
 class SoftmaxOverQueries(Right):
     def normalise(self, scores: Tensor) -> Tensor:
         return scores.softmax(-2)
@@ -539,7 +539,7 @@ class TimeFirstTakenForBatchFirst(Right):
     pass
 
 
-@WRONG.module("reference", weights=weights, mask_argument="")
+@WRONG.module("batch_time_exchanged", weights=weights, mask_argument="")
 class HeadsAttendOverHeads(Right):
     def split(self, x: Tensor, heads: int) -> Tensor:
         return x.view(x.size(0), x.size(1), heads, D)
