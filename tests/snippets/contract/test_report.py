@@ -61,7 +61,7 @@ def test_a_failure_says_what_was_measured_expected_and_likely() -> None:
     assert "Measured: 100% of all weight lies on hidden keys; expected: 0%." in text
     assert "Likeliest cause: " in text
     assert "negate the mask (~mask)" in text
-    assert text.endswith("Explained on core/conventions.")
+    assert text.endswith("See core/conventions in The Attention Reference.")
 
 
 def test_a_report_is_a_table_and_the_sentences() -> None:
