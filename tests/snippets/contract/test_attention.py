@@ -158,7 +158,8 @@ def test_what_is_found_out_is_reported() -> None:
 
 def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     logits = q @ k.mT / q.shape[-1] ** 0.5
-    return logits.masked_fill(~m, -torch.inf).softmax(-1) @ v
+    output: torch.Tensor = logits.masked_fill(~m, -torch.inf).softmax(-1) @ v
+    return output
 
 
 def test_a_mask_that_cannot_be_left_out_is_given() -> None:

@@ -8,6 +8,7 @@ import sys
 import unittest
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -144,14 +145,26 @@ def test_code_that_raises_is_told_once() -> None:
         ({"empty": "ones"}, "empty must be one of 'zeros', 'nan', 'mean'"),
     ],
 )
-def test_settings_that_are_refused(settings: dict[str, str], message: str) -> None:
+def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Attention(right, **settings)  # type: ignore[arg-type]
+        Attention(right, **settings)
+    if "layout" not in settings:
+        with pytest.raises(ValueError, match=message):
+            MultiHead(nn.Linear(2, 2), **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_heads": 0}, "n_heads must be a whole number, 1 or more, got 0"),
+        ({"window": True}, "window must be a whole number, 1 or more, got True"),
+        ({"causal": True}, 'causal must be "always", "never" or the name of a flag'),
+        ({"mask_argument": "msk"}, "mask_argument='msk' is no parameter of forward, which has"),
+    ],
+)
+def test_settings_of_modules_that_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MultiHead(nn.Linear(2, 2), **settings) if "layout" not in settings else Attention(
-            right,
-            **settings,  # type: ignore[arg-type]
-        )
+        MultiHead(nn.MultiheadAttention(16, 4), **settings)
 
 
 def test_subjects_of_the_wrong_kind_are_refused() -> None:
