@@ -17,29 +17,13 @@ from torch import nn
 from scripts import source
 from scripts.page import read_page
 from scripts.project import Project
+from snippets import contract
 from snippets.pages.practice import bugs
 
 PAGE = read_page(Project(), "practice/bugs")
 STATUSES = bugs.statuses()
 PYTORCH = "[PyTorch](#what-pytorch-does-by-release)"
-# Checks of the contract, each named by the mistake that it finds.
-CHECKS = set(
-    re.findall(
-        r"\w+",
-        """
-    mask_ignored mask_polarity mask_after_softmax mask_multiplied mask_floor mask_on_query_axis
-    mask_broadcast masks_summed empty_rows empty_rows_backward nan_spreads causal_leak
-    causal_alignment causal_and_mask scale bias_scaled half_overflow overflow softmax_axis
-    batch_time_exchanged batch_leak grouped_heads dropout_in_evaluation dropout_rescaled
-    soft_cap_after_mask sink_counted_twice empty_first_block documents_leak window_length key_order
-    value_mixed gradients inputs_changed repeatable dtype_kept non_contiguous reference head_split
-    head_merge cross_mask mask_in_evaluation training_and_evaluation relative_only norm_kept
-    pairs_mixed low_precision_angles partial_width offset_ignored calls_remembered frequencies
-    alibi_slopes alibi_sign alibi_while_decoding chunks_differ unwritten_slots rolled_early
-    left_padding rotated_twice sequences_mixed
-    """,
-    )
-)
+CHECKS = set().union(*contract.CHECKS.values())
 
 
 @pytest.fixture
