@@ -193,7 +193,8 @@ def biased(run: Callable[..., Tensor]) -> MultiHead:
         place = torch.arange(x.shape[1], dtype=x.dtype)
         bias = part(M.example_bias, "bias", place=place)
         if m.training:
-            return m(x, src_mask=bias)
+            output: Tensor = m(x, src_mask=bias)
+            return output
         return run(m, x, bias)
 
     return module(call, encoder_layer(), mask="none")
@@ -255,28 +256,36 @@ def scored(line: str, example: Callable[..., Any], **given: Any) -> Callable[...
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         names = {"q": q, "k": k, "v": v, "mask": mask, "scores": logits(q, k), **given}
         names["scale"] = q.shape[-1] ** -0.5
-        return part(example, line, **names) @ v
+        output: Tensor = part(example, line, **names) @ v
+        return output
 
     return attend
 
 
 def averaged(name: str) -> Attention:
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        return part(N.example_average, name, mask=mask)(q, k, v)
+        output: Tensor = part(N.example_average, name, mask=mask)(q, k, v)
+        return output
 
     return masked(attend, layout="(B, T, d)", mask_shape="(B, Tq, Tk)")
 
 
 def floor_added(name: str) -> Attention:
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        return part(N.example_floor_added, name, mask=mask)(logits(q, k)).to(v.dtype) @ v
+        output: Tensor = part(N.example_floor_added, name, mask=mask)(logits(q, k)).to(v.dtype) @ v
+        return output
 
     return masked(attend, dtype=torch.float16)
 
 
 def floor_half(floor: float) -> Attention:
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        names = {"scores": logits(q, k), "dtype": q.dtype, "mask": mask, "floor": floor}
+        names: dict[str, Any] = {
+            "scores": logits(q, k),
+            "dtype": q.dtype,
+            "mask": mask,
+            "floor": floor,
+        }
         if mask is not None:
             names["scores"] = part(N.example_floor_does_not_fit, "filled", **names)
         output: Tensor = names["scores"].softmax(-1) @ v
@@ -294,7 +303,8 @@ def first_block(safe: bool) -> Attention:
     streamed = part(N.example_first_block, "streamed")
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        return streamed(logits(q, k).masked_fill(~mask, -math.inf), v, safe)
+        output: Tensor = streamed(logits(q, k).masked_fill(~mask, -math.inf), v, safe)
+        return output
 
     return masked(each(attend), n_heads=1)
 
@@ -502,7 +512,7 @@ def blocks(run: Callable[..., Tensor]) -> MultiHead:
         masks = [None if m is None else m[:, None] for m in (own, mask)]
         return run(x, memory, *masks[: len(inspect.signature(run).parameters) - 2])
 
-    settings = {"mask": "attend", "mask_shape": "(B, Tk)", "causal": "never"}
+    settings: dict[str, Any] = {"mask": "attend", "mask_shape": "(B, Tk)", "causal": "never"}
     return module(call, memory=True, mask_argument="own", memory_mask="its", **settings)
 
 
@@ -518,7 +528,12 @@ def cross(**options: Any) -> MultiHead:
 
 
 P = bugs_positions
-HALF = {"scheme": "rotary", "signature": "x, positions", "layout": "(T, d)", "width": 8}
+HALF: dict[str, Any] = {
+    "scheme": "rotary",
+    "signature": "x, positions",
+    "layout": "(T, d)",
+    "width": 8,
+}
 
 
 def rotary(apply: Callable[..., Tensor], **settings: Any) -> Positions:
@@ -531,7 +546,8 @@ def recipe(version: str) -> Positions:
     def apply(x: Tensor, positions: Tensor) -> Tensor:
         angle = P.angles(positions, x.shape[-1])
         full = part(P.example_recipes, "recipes", angle=angle)[version]
-        return x * full.cos() + rotate_half(x) * full.sin()
+        output: Tensor = x * full.cos() + rotate_half(x) * full.sin()
+        return output
 
     return rotary(apply)
 
@@ -570,12 +586,14 @@ def restarted(restart: bool) -> Positions:
 def turned(x: Tensor) -> Tensor:
     """Causal attention with rotary positions, (T, C)."""
     t = torch.arange(len(x))
-    return P.attend(P.rope(x, t), P.rope(x, t), x, P.causal(len(x), len(x)))
+    output: Tensor = P.attend(P.rope(x, t), P.rope(x, t), x, P.causal(len(x), len(x)))
+    return output
 
 
 def plain(x: Tensor, window: int | None = None) -> Tensor:
     mask = P.causal(len(x), len(x))
-    return P.attend(x, x, x, mask if window is None else mask.triu(1 - window))
+    output: Tensor = P.attend(x, x, x, mask if window is None else mask.triu(1 - window))
+    return output
 
 
 def cache(step: Callable[..., Any], full: Callable[..., Tensor], **settings: Any) -> Cache:
@@ -732,7 +750,8 @@ def windowed(version: str) -> Attention:
         t = q.shape[2]
         names = {"causal": lambda *_: P.causal(t, t), "window": 3}
         mask = part(P.example_window, "versions", **names)[version]
-        return P.attend(q, k, v, mask)
+        output: Tensor = P.attend(q, k, v, mask)
+        return output
 
     return attention(attend, causal="always", window=3, same_lengths=True)
 
@@ -740,7 +759,8 @@ def windowed(version: str) -> Attention:
 def unwritten(name: str) -> Cache:
     def step(n: int, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         keys, values = torch.zeros(2, 16, 8).double() if state is None else state
-        keys, values, outputs = keys.clone(), values.clone(), {"all_slots": [], "written_slots": []}
+        keys, values = keys.clone(), values.clone()
+        outputs: dict[str, list[Tensor]] = {"all_slots": [], "written_slots": []}
         for i in range(len(x) - n, len(x)):
             names = {"q": x, "k": x, "v": x, "i": i, "keys": keys, "values": values}
             turn(P.example_unwritten, "example_unwritten", **names, **outputs)
@@ -759,7 +779,14 @@ def rolled(full_at: int) -> Cache:
 
 def chunked(cut_first: bool) -> Cache:
     def step(n: int, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        names = {"q": x, "k": x, "v": x, "window": 4, "cut_first": cut_first, "outputs": []}
+        names: dict[str, Any] = {
+            "q": x,
+            "k": x,
+            "v": x,
+            "window": 4,
+            "cut_first": cut_first,
+            "outputs": [],
+        }
         kept = torch.arange(0) if state is None else state
         chunk = torch.arange(len(x) - n, len(x))
         names = turn(P.example_chunk, "prefill", **names, kept=kept, chunk=chunk)
@@ -775,7 +802,8 @@ def packed(version: str) -> Attention:
             same = part(P.example_packed, "same", document=document)
             names = {"causal": lambda *_: P.causal(t, t), "same": same}
             masks.append(part(P.example_packed, "versions", **names)[version])
-        return P.attend(q, k, v, torch.stack(masks)[:, None])
+        output: Tensor = P.attend(q, k, v, torch.stack(masks)[:, None])
+        return output
 
     return attention(
         attend, mask="none", documents="document_ids", causal="always", same_lengths=True
