@@ -70,7 +70,7 @@ def check(project: Project, names: list[str], settings: Settings) -> int:
     """Compare the pages with a fresh run; write nothing."""
     prepare()  # the imports below take time, in which it has torch imported
     from scripts import compare
-    from scripts.survey import stray_figures, survey
+    from scripts.survey import stray_files, survey
 
     found = survey(project, names, settings, cached=False)
     units = 0 if settings.device == "cpu" else 1
@@ -81,8 +81,8 @@ def check(project: Project, names: list[str], settings: Settings) -> int:
         found.problems += compare.uncounted(page.page, page)
     if names == project.pages():
         found.problems += [
-            Problem(project.relative(path), 1, "no page shows this figure: delete it")
-            for path in stray_figures(project, found)
+            Problem(project.relative(path), 1, "no page shows this file: delete it")
+            for path in stray_files(project, found)
         ]
     if not found.problems and not found.checked():
         print("nothing was checked: the pages hold no block and no bound number")
@@ -93,7 +93,7 @@ def check(project: Project, names: list[str], settings: Settings) -> int:
 def build(project: Project, names: list[str], settings: Settings, *, everything: bool) -> int:
     """Write what the page modules give into the pages, then build the site."""
     from scripts.site import build_site
-    from scripts.survey import stray_figures, survey
+    from scripts.survey import stray_files, survey
 
     found = survey(project, names, settings, cached=not everything)
     texts = [(page, page.text()) for page in found.filled]
@@ -104,7 +104,7 @@ def build(project: Project, names: list[str], settings: Settings, *, everything:
                 _write(path, right)
             _write(project.markdown(page.page.name), text)
         if names == project.pages():
-            for path in stray_figures(project, found):
+            for path in stray_files(project, found):
                 path.unlink()
         found.problems += build_site(project)
     return _report(found, "built")

@@ -98,6 +98,7 @@ def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled
         if d.kind in ("source", "example")
     }
     shown = [piece for piece in code.values() if piece]
+    files = [d.name for d in page.directives if d.kind == "file"]
     first = True
     seen: set[tuple[str, str]] = set()
     for directive in page.directives:
@@ -109,13 +110,15 @@ def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled
                 continue
             piece = code.get(directive)
             if directive.kind == "imports":
-                body = source.imports(project, shown)
+                body = source.imports(project, shown, files)
                 if not body:
                     raise source.SourceError("the code of this page imports nothing: remove this")
             elif piece is not None:
                 body = piece.code
             elif directive.kind in ("source", "example"):
                 continue
+            elif directive.kind == "file":
+                body = _download(project, page, directive, filled)
             else:
                 body = _result(project, page, directive, own, filled)
         except source.SourceError as error:
@@ -170,9 +173,18 @@ def _result(
     for theme in ("light", "dark"):
         path = project.figures / page.name / f"{name}-{theme}.svg"
         filled.files[path] = (directive.line, drawn[theme])
-        link = Path(os.path.relpath(path, project.markdown(page.name).parent)).as_posix()
-        lines.append(f"![{alt}]({link}#only-{theme})\n")
+        lines.append(f"![{alt}]({_link(project, page, path)}#only-{theme})\n")
     return "".join(lines)
+
+
+def _download(project: Project, page: Page, directive: Directive, filled: Filled) -> str:
+    path = project.downloads / f"{directive.name}.py"
+    filled.files[path] = (directive.line, source.whole(project, directive.name))
+    return f"[`{path.name}`]({_link(project, page, path)})\n"
+
+
+def _link(project: Project, page: Page, path: Path) -> str:
+    return Path(os.path.relpath(path, project.markdown(page.name).parent)).as_posix()
 
 
 def markdown_table(rows: list[dict[str, str]]) -> str:

@@ -16,7 +16,7 @@ from scripts.project import Problem, Project
 from scripts.prose import DATA_OPEN, Bound, Prose
 
 FENCED = ("imports", "source", "example", "output")
-KINDS = (*FENCED, "table", "figure", "numbers")
+KINDS = (*FENCED, "table", "figure", "numbers", "file")
 CONTINUED = "<!--pytest-codeblocks:cont-->"
 COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+))?\s*-->")
 UNPRINTED = ("Cc", "Cf", "Zl", "Zp")  # Unicode's categories of control and format characters
@@ -210,8 +210,9 @@ class _Reader:
                     f"it should open with {expected}",
                 )
             return token.map[1]
+        opening_of = {"figure": "![", "file": "["}
         end = start
-        while line(end).startswith("![" if kind == "figure" else "|"):
+        while line(end).startswith(opening_of.get(kind, "|")):
             end += 1
         if line(end).strip():
             self.page.problem(end + 1, f"leave a blank line under the block of this {kind}")

@@ -6,7 +6,7 @@ import ast
 import functools
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,8 +132,18 @@ def example(project: Project, page: str, name: str) -> Shown:
     return Shown(code, dotted, "", needs)
 
 
-def imports(project: Project, shown: Iterable[Shown]) -> str:
+def whole(project: Project, name: str) -> str:
+    """The text of a whole module under ``snippets/``, which a page offers as a file."""
+    path = project.root / "snippets" / f"{name}.py"
+    if not path.is_file():
+        raise SourceError(f"there is no module {project.relative(path)}")
+    return path.read_text(encoding="utf-8")
+
+
+def imports(project: Project, shown: Iterable[Shown], files: Collection[str] = ()) -> str:
     """The import lines that the shown code needs, so that it runs when pasted together.
+
+    ``files`` are the modules that the reader has beside the code, which is imported from them.
 
     Raises ``SourceError`` for a name of this project's own code that the page does not show.
     """
@@ -149,6 +159,9 @@ def imports(project: Project, shown: Iterable[Shown]) -> str:
                 continue
             if not origin[0].startswith("snippets"):
                 needed.add((*origin, name))
+                continue
+            if origin[0].removeprefix("snippets.") in files:
+                needed.add((origin[0].removeprefix("snippets."), origin[1], name))
                 continue
             where = place.get((origin[0], origin[1] or name))
             # A function may use what stands below it; the lines of an example run where they stand.

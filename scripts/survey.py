@@ -111,9 +111,10 @@ def _without_module(project: Project, pages: list[Page]) -> Iterator[Problem]:
                 yield Problem(page.file, line, f"docs/{name}.md has no module: write {module}")
 
 
-def stray_figures(project: Project, found: Survey) -> list[Path]:
-    """Drawn figures that no page shows any more; none as long as some page could not be filled."""
+def stray_files(project: Project, found: Survey) -> list[Path]:
+    """Figures and downloads that no page has any more; none while some page is not filled."""
     if len(found.filled) < len(project.pages()):
         return []
     shown = {path for page in found.filled for path in page.files}
-    return sorted(set(project.figures.rglob("*.svg")) - shown)
+    written = {*project.figures.rglob("*.svg"), *project.downloads.glob("*.py")}
+    return sorted(written - shown)

@@ -10,11 +10,12 @@ import traceback
 import warnings
 from multiprocessing.connection import Connection
 
+from scripts.project import Project
 from scripts.run import prepare
 
 
 def pasted(code: str) -> tuple[str, str]:
-    """What the code prints in a new process that cannot import the snippets; and its error."""
+    """What the code prints, and its error, in a process that has the downloads, not the snippets."""
     prepare()
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("forkserver").Process(target=_run, args=(theirs, code))
@@ -29,6 +30,7 @@ def pasted(code: str) -> tuple[str, str]:
 
 def _run(pipe: Connection, code: str) -> None:
     sys.modules["snippets"] = None  # type: ignore[assignment]
+    sys.path.insert(0, str(Project().downloads))
     error = ""
     with contextlib.redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
         warnings.simplefilter("error")

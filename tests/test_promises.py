@@ -208,13 +208,15 @@ def test_promise_1_a_change_of_a_drawn_figure_is_named(small_site: Project) -> N
     ]
 
 
-def test_promise_1_a_figure_that_no_page_shows_is_named_and_then_deleted(
-    small_site: Project,
+@pytest.mark.parametrize("gone", ["figures/core/tiny/gone-light.svg", "code/gone.py"])
+def test_promise_1_a_file_that_no_page_shows_is_named_and_then_deleted(
+    small_site: Project, gone: str
 ) -> None:
-    stray = small_site.figures / "core" / "tiny" / "gone-light.svg"
-    stray.write_text("<svg/>\n", encoding="utf-8")
+    stray = small_site.docs / "assets" / gone
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_text("gone\n", encoding="utf-8")
     assert problems(small_site, "--check") == [
-        "docs/assets/figures/core/tiny/gone-light.svg:1: no page shows this figure: delete it"
+        f"docs/assets/{gone}:1: no page shows this file: delete it"
     ]
     assert said(small_site)[0] == 0
     assert not stray.exists()
@@ -299,7 +301,7 @@ NAMES_NOTHING = {
             f"{TINY}:28: unknown directive <!-- result: doubled -->: expected one of "
             "<!-- imports -->, <!-- source: name -->, <!-- example: name -->, "
             "<!-- output: name -->, <!-- table: name -->, <!-- figure: name -->, "
-            "<!-- numbers: name -->",
+            "<!-- numbers: name -->, <!-- file: name -->",
             f"{TINY}:29: nothing fills the fence ~~~text: write a directive on the line above it "
             "(shell lines go in a ~~~console fence)",
         ],
@@ -515,7 +517,7 @@ NAMES_NOTHING = {
             f"{TINY}:1: unknown directive <!--pytest-codeblocks:skipfile-->: expected one of "
             "<!-- imports -->, <!-- source: name -->, <!-- example: name -->, "
             "<!-- output: name -->, <!-- table: name -->, <!-- figure: name -->, "
-            "<!-- numbers: name -->"
+            "<!-- numbers: name -->, <!-- file: name -->"
         ],
     ),
 }

@@ -51,6 +51,20 @@ def test_a_figure_is_linked_from_where_the_page_is(project: Project, page: str) 
     assert drawn.files == {folder / "a-light.svg": (1, "L"), folder / "a-dark.svg": (1, "D")}
 
 
+@pytest.mark.parametrize("page", ["page", "core/page"])
+def test_a_file_is_copied_and_linked_from_where_the_page_is(project: Project, page: str) -> None:
+    (project.root / "snippets" / "big.py").write_text("ONE = 1\n", encoding="utf-8")
+    offered = filled(project, page, "<!-- file: big -->\n[old](old)\n\nAfter.\n", {})
+    up = "../" * page.count("/")
+    assert offered.text() == (
+        f"<!-- file: big -->\n[`big.py`]({up}assets/code/big.py)\n\nAfter.\n"
+    )
+    assert offered.files == {project.docs / "assets" / "code" / "big.py": (1, "ONE = 1\n")}
+    missing = filled(project, page, "<!-- file: none -->\n", {})
+    [problem] = missing.problems
+    assert problem.message == "<!-- file: none -->: there is no module snippets/none.py"
+
+
 def test_blocks_after_the_first_join_it_and_the_text_around_stays(project: Project) -> None:
     project.module("page").write_text(
         "N = 1\n\n\ndef example_a():\n    print(N)\n", encoding="utf-8"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.project import Project
-from scripts.source import Shown, SourceError, definition, definitions, example, imports
+from scripts.source import Shown, SourceError, definition, definitions, example, imports, whole
 
 
 def write(path: Path, text: str) -> None:
@@ -157,3 +157,19 @@ def test_what_an_example_uses_stands_above_it(project: Project) -> None:
         "the code uses N, which this page does not show until later: "
         "put <!-- source: pages.page.N --> above it"
     )
+
+
+def test_what_the_reader_has_as_a_file_is_imported_from_it(project: Project) -> None:
+    (project.root / "snippets" / "big.py").write_text("def one():\n    return 1\n", "utf-8")
+    project.module("page").write_text(
+        "import torch\n\nfrom snippets.big import one as only\n\n\n"
+        "def example_a():\n    print(only() + torch.ones(1))\n",
+        encoding="utf-8",
+    )
+    a = example(project, "page", "a")
+    assert imports(project, [a], ["big"]) == "import torch\nfrom big import one as only\n"
+    with pytest.raises(SourceError, match="which this page does not show"):
+        imports(project, [a], ["bigger"])
+    assert whole(project, "big") == "def one():\n    return 1\n"
+    with pytest.raises(SourceError, match=r"there is no module snippets/bigger\.py"):
+        whole(project, "bigger")

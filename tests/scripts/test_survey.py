@@ -4,7 +4,7 @@ import pytest
 
 from scripts.project import Project
 from scripts.run import Settings
-from scripts.survey import stray_figures, survey
+from scripts.survey import stray_files, survey
 from tests.spoil import NUMBERS, TINY_MODULE, alter
 
 
@@ -35,7 +35,7 @@ def test_a_broken_module_stops_only_the_pages_that_print_from_it(small_site: Pro
     alter(small_site, NUMBERS, '<data value="core/tiny:doubled.third">0.667</data>', "A third")
     found = survey(small_site, small_site.pages(), Settings(), cached=False)
     assert [page.page.name for page in found.filled] == ["core/many-numbers", "numbers"]
-    assert stray_figures(small_site, found) == []
+    assert stray_files(small_site, found) == []
 
 
 def test_no_progress_is_shown_where_nobody_watches(
