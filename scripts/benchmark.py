@@ -5,6 +5,7 @@ counts     how many page modules a build runs after an edit
 check      the check of this site, as a multiple of one ``import torch``
 attention  the snippet, against a bare softmax(q kᵀ · scale) v and against PyTorch's own function
 multi_head the module, against nn.MultiheadAttention and against the plain calls of PyTorch
+contract   all checks of typical code, beside one ``import torch``
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 SIZES = (3, 6, 12, 24)
 WORK = 0.4  # seconds of the processor that a page takes, beside its imports
+CONTRACT = 5  # seconds that all checks of typical code may take
 GOAL = 8  # times faster than an interpreter a page, at twelve pages
 ROUNDS = {128: 200, 512: 30, 2048: 15}  # of the module's comparison, by length
 
@@ -380,12 +382,48 @@ def multi_head() -> None:
     print(tabulate(rows, ["", "T", "pass", "MiB"], floatfmt=".0f"))
 
 
+def contract() -> None:
+    """Print how long the contract takes for a function, modules, positions and a cache."""
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    from snippets.contract import check_attention, check_cache, check_multi_head, check_positions
+    from snippets.multi_head import MultiHeadAttention
+    from snippets.pages.practice.contract import attend_step, rotary
+
+    torch.set_num_threads(1)
+    ways: dict[str, Callable[[], object]] = {
+        "scaled_dot_product_attention": partial(check_attention, F.scaled_dot_product_attention),
+        "the module of this site": partial(check_multi_head, MultiHeadAttention(16, 4)),
+        "nn.MultiheadAttention": partial(
+            check_multi_head, nn.MultiheadAttention(16, 4, batch_first=True)
+        ),
+        "the same, of common size": partial(
+            check_multi_head, nn.MultiheadAttention(512, 8, batch_first=True)
+        ),
+        "rotary positions": partial(check_positions, rotary),
+        "a cache": partial(check_cache, attend_step),
+    }
+    importing = seconds(["-c", "import torch"], HOME)
+    rows = []
+    for name, way in ways.items():
+        start = time.thread_time()
+        way()
+        taken = time.thread_time() - start
+        rows.append([name, taken, taken / importing, "yes" if taken < CONTRACT else "NO"])
+    headings = ["", "s", "/ import torch", f"under {CONTRACT} s"]
+    print("All checks, without settings, processor time of one thread:")
+    print(tabulate(rows, headings, floatfmt=".1f"))
+
+
 PARTS = {
     "pages": pages,
     "counts": counts,
     "check": check,
     "attention": attention,
     "multi_head": multi_head,
+    "contract": contract,
 }
 
 

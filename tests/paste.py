@@ -15,7 +15,7 @@ from scripts.run import prepare
 
 
 def pasted(code: str) -> tuple[str, str]:
-    """What the code prints, and its error, in a process that has the downloads, not the snippets."""
+    """What the code prints, and its error, in a new process that has the downloads alone."""
     prepare()
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("forkserver").Process(target=_run, args=(theirs, code))

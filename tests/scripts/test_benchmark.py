@@ -48,3 +48,10 @@ def test_the_module_is_compared_in_time_and_in_memory(
     for row in ("8 heads, causal ", "8 heads on 2, causal ", "snippet ", "nn, training "):
         assert f"\n{row}" in out
     assert out.count("forward and backward") == 2 + 3 + 3
+
+
+def test_the_contract_takes_less_than_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark.main(["contract"])
+    out = capsys.readouterr().out
+    assert "nn.MultiheadAttention" in out
+    assert out.count(" yes") == 6, out

@@ -56,9 +56,7 @@ def test_a_file_is_copied_and_linked_from_where_the_page_is(project: Project, pa
     (project.root / "snippets" / "big.py").write_text("ONE = 1\n", encoding="utf-8")
     offered = filled(project, page, "<!-- file: big -->\n[old](old)\n\nAfter.\n", {})
     up = "../" * page.count("/")
-    assert offered.text() == (
-        f"<!-- file: big -->\n[`big.py`]({up}assets/code/big.py)\n\nAfter.\n"
-    )
+    assert offered.text() == (f"<!-- file: big -->\n[`big.py`]({up}assets/code/big.py)\n\nAfter.\n")
     assert offered.files == {project.docs / "assets" / "code" / "big.py": (1, "ONE = 1\n")}
     missing = filled(project, page, "<!-- file: none -->\n", {})
     [problem] = missing.problems
