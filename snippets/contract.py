@@ -2310,9 +2310,8 @@ def attribute(module: nn.Module, names: Sequence[str]) -> int | None:
         for holder in (part, config):
             for name in names:
                 value = getattr(holder, name, None)
-                whole = isinstance(value, int) and not isinstance(value, bool)
-                if whole and value > 0:
-                    return int(value)
+                if isinstance(value, int) and value > 0 and value is not True:
+                    return value
     return None
 
 
@@ -3102,13 +3101,12 @@ def multi_head_mask_floor(s: MultiHead) -> Finding:
     for factor in (10.0, 100.0, 200.0):
         first = (x if memory is None else memory) * factor
         second = torch.cat([first[:, :1], -first[:, 1:].roll(1, 0)], 1)
-        outputs = [
-            s.run(*((y, None) if memory is None else (x * factor, y)), mask)[
-                :, 0
-            ]
-            for y in (first, second)
-        ]
-        error = far(*outputs) / (size(outputs[0]) + 1e-9)
+        outputs = []
+        for source in (first, second):
+            query = source if memory is None else x * factor
+            other = None if memory is None else source
+            outputs.append(s.run(query, other, mask)[:, 0])
+        error = far(outputs[0], outputs[1]) / (size(outputs[0]) + 1e-9)
         if error > max(100 * s.near, 1e-3):
             return failed(
                 f"With inputs {factor:.0f} times as large, hidden tokens get "
