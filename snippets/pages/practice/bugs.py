@@ -1437,7 +1437,9 @@ def table_mistakes():
                 if link
                 else entry.mistake,
                 "what you see": entry.symptom,
-                "found by": f"`{entry.check}`" if entry.check else "no check",
+                "found by": f"[`{entry.check}`](contract.md#what-each-check-finds)"
+                if entry.check
+                else "no check",
                 "today": summary(entry, record),
             }
         )

@@ -276,7 +276,10 @@ def test_the_mistakes_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
     rows = {row["mistake"]: row for row in bugs.table_mistakes()}
     assert len(rows) == len(bugs.ENTRIES)
     row = rows["[A window that is one key off](bugs-positions.md#window)"]
-    assert (row["found by"], row["today"]) == ("`window_length`", "your code")
+    assert (row["found by"], row["today"]) == (
+        "[`window_length`](contract.md#what-each-check-finds)",
+        "your code",
+    )
     assert rows["NaN in what is hidden"]["today"] == f"{PYTORCH}: NaN"
     assert rows["A query without keys"]["today"] == f"{PYTORCH}: zeros, NaN (varies)"
 
