@@ -25,6 +25,9 @@ In pytest, each check a test of its own::
     def test_contract(case):
         case()
 
+A hazard is a `HazardWarning` there; to leave them out of the output, run
+``pytest -W ignore::contract.HazardWarning``, with the place of this file.
+
 Verdicts: *fail*, a mistake; *hazard*, what right code does, too, and which
 hurts who does not know it; *skip*, the check does not apply, with the reason.
 """
@@ -194,6 +197,10 @@ class UnsuitableError(Exception):
     """The subject cannot be asked this; the message says why."""
 
 
+class HazardWarning(UserWarning):
+    """A hazard, where the checks run as tests."""
+
+
 S = TypeVar("S", bound="Subject")
 
 
@@ -271,9 +278,14 @@ def run_check(subject: Subject, name: str) -> Finding:
         except UnsuitableError as error:
             finding = skipped(f"Not asked: {error}.")
         except SubjectError as error:
-            finding = raised(error)
+            finding = raised_in_runs(error) if name == "runs" else raised(error)
             if name != "runs" and run_check(subject, "runs").verdict == "fail":
                 finding = skipped("Ordinary calls raise (see runs).")
+        except Exception as error:
+            text = (str(error).strip() or "no message").split("\n")[0][:200]
+            finding = skipped(
+                f"The check itself broke: {type(error).__name__}: {text}"
+            )
     return dataclasses.replace(finding, check=name, page=page)
 
 
@@ -285,6 +297,16 @@ def raised(error: SubjectError) -> Finding:
         "an output",
         "the code does not take this input, or the settings do not say how it "
         "is called: compare the shapes above with what it wants.",
+    )
+
+
+def raised_in_runs(error: SubjectError) -> Finding:
+    """As `raised`, where nothing else can be asked."""
+    finding = raised(error)
+    return dataclasses.replace(
+        finding,
+        cause=finding.cause + " Nothing else was checked: the settings layout, "
+        "mask, mask_shape and options say how to call it.",
     )
 
 
@@ -300,7 +322,7 @@ class Case:
     """One check of one subject, as a test: calling it raises when it fails.
 
     A check that does not apply raises unittest.SkipTest, which pytest counts
-    as skipped; a hazard is a warning.
+    as skipped; a hazard is a HazardWarning.
     """
 
     subject: Subject
@@ -317,7 +339,7 @@ class Case:
         if finding.verdict == "skip":
             raise unittest.SkipTest(finding.wrong)
         if finding.verdict == "hazard":
-            warnings.warn(str(finding), UserWarning, stacklevel=2)
+            warnings.warn(str(finding), HazardWarning, stacklevel=2)
 
 
 def cases(subject: Subject) -> list[Case]:
@@ -421,6 +443,51 @@ def one_of(name: str, given: object, choices: Sequence[str]) -> None:
             f"{name} must be one of {', '.join(map(repr, choices))}, or None "
             f"to have it found out, got {given!r}"
         )
+
+
+def count(name: str, given: object) -> None:
+    """Refuse what is no whole number from 1."""
+    if given is None:
+        return
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise ValueError(
+            f"{name} must be a whole number from 1, or None, got {given!r}: "
+            f"give a number, as in {name}=4, or leave it out"
+        )
+
+
+def number(name: str, given: object, *, below_zero: bool = False) -> None:
+    """Refuse what is no number, and 0 or less where it makes no sense."""
+    if given is None:
+        return
+    real = isinstance(given, int | float) and not isinstance(given, bool)
+    if not real or not given or (not below_zero and float(str(given)) < 0):
+        raise ValueError(
+            f"{name} must be a number"
+            + (" other than 0" if below_zero else " above 0")
+            + f", or None, got {given!r}: give a number, or leave it out"
+        )
+
+
+def word(name: str, given: object, example: str) -> None:
+    """Refuse what is no name."""
+    if given is not None and not isinstance(given, str):
+        raise ValueError(
+            f"{name} must be a string, as {example}, or None, got {given!r}: "
+            "give the name of the argument, in quotes"
+        )
+
+
+def dtype_named(given: object) -> torch.dtype:
+    """A dtype, given as such or by its name."""
+    name = given.removeprefix("torch.") if isinstance(given, str) else ""
+    dtype = getattr(torch, name, None) if name else given
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(
+            f"dtypes must hold dtypes, as torch.float16 or 'float16', got "
+            f"{given!r}: give them in a tuple, dtypes=(torch.float16,)"
+        )
+    return dtype
 
 
 def in_shape(mask: Tensor, shape: str, sizes: tuple[int, ...]) -> Tensor:
@@ -551,11 +618,45 @@ class Attention(Subject):
                 f"fn must be callable, got {type(self.fn).__name__}: pass the "
                 "function itself, not its result"
             )
+        if isinstance(self.fn, type):
+            raise TypeError(
+                f"fn must be a function, got the class {self.fn.__name__}: pass "
+                f"an instance, {self.fn.__name__}(...), or use check_multi_head "
+                "for a layer that projects its input"
+            )
         one_of("layout", self.layout, LAYOUTS)
         one_of("mask", self.mask, (*CONVENTIONS, "none"))
         one_of("mask_shape", self.mask_shape, MASK_SHAPES)
         one_of("alignment", self.alignment, ("top-left", "bottom-right"))
         one_of("empty", self.empty, POLICIES)
+        word("causal", self.causal, "'always', 'never' or 'is_causal' (a flag)")
+        word("bias_argument", self.bias_argument, "'attn_bias'")
+        word("dropout", self.dropout, "'dropout_p'")
+        word("training", self.training, "'training'")
+        word("documents", self.documents, "'document_ids'")
+        count("window", self.window)
+        count("n_heads", self.n_heads)
+        count("n_kv_heads", self.n_kv_heads)
+        if self.n_kv_heads and self.n_heads % self.n_kv_heads:
+            raise ValueError(
+                f"n_kv_heads must divide n_heads = {self.n_heads}, got "
+                f"{self.n_kv_heads}: give both, as n_heads=4, n_kv_heads=2"
+            )
+        number("scale", self.scale, below_zero=True)
+        number("soft_cap", self.soft_cap)
+        number("tolerance", self.tolerance)
+        if self.bias is not None and not callable(self.bias):
+            raise TypeError(
+                "bias must be callable, bias(n_queries, n_keys) of shape (H, "
+                f"Tq, Tk), got {type(self.bias).__name__}: give a function "
+                "that returns your tensor for these sizes"
+            )
+        given = self.dtypes
+        given = given if isinstance(given, tuple | list) else (given,)
+        dtypes = tuple(map(dtype_named, given))
+        object.__setattr__(self, "dtypes", dtypes)
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", dtype_named(self.dtype))
 
     def name(self) -> str:
         """Name of the function."""
@@ -808,6 +909,21 @@ def hidden_share(s: Attention) -> float:
     return float(weights.masked_fill(mask, 0.0).sum() / weights.sum())
 
 
+def oblong_error(s: Attention) -> float:
+    """0 if some mask lets the numbers of queries and keys differ."""
+    q, k, v = s.draw(t_q=5, t_k=7)
+    options = [
+        dataclasses.replace(s, mask=mask, mask_shape=shape)
+        for mask in ([s.mask] if s.mask else CONVENTIONS)
+        for shape in ([s.mask_shape] if s.mask_shape else MASK_SHAPES)
+    ]
+    ones = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    return min(
+        attempt(lambda c: 0.0 * float(c.call(q, k, v, ones).numel()), c)
+        for c in options
+    )
+
+
 def weights_error(s: Attention, q: Tensor, k: Tensor, mask: Tensor) -> float:
     """How far the weights are from those of the specification."""
     return far(s.weights(q, k, mask), s.expected(q, k, mask))
@@ -831,10 +947,12 @@ def detect_attention(s: Attention) -> Attention:
         s = dataclasses.replace(s, mask="none")
     if s.causal is None:
         s = dataclasses.replace(s, causal=argument(s.fn, "causal"))
+        if on_by_default(s.fn, s.causal) and s.causal not in s.options:
+            s = dataclasses.replace(s, causal="always")
     never = s.causal == "never"
     s = dataclasses.replace(s, causal=None if never else s.causal)
     if s.dropout is None:
-        s = dataclasses.replace(s, dropout=argument(s.fn, "dropout"))
+        s = dataclasses.replace(s, dropout=share_argument(s.fn))
     if s.training is None:
         s = dataclasses.replace(s, training=argument(s.fn, "training"))
 
@@ -866,6 +984,9 @@ def detect_attention(s: Attention) -> Attention:
     s = dataclasses.replace(best, mask=s.mask, mask_shape=s.mask_shape)
 
     oblong = attempt(lambda: far(s.call(*s.draw(t_q=5, t_k=7)), torch.ones(())))
+    if s.mask != "none":
+        # A mask may be what decides the number of keys.
+        oblong = min(oblong, attempt(oblong_error, s))
     s = dataclasses.replace(s, same_lengths=oblong == math.inf)
     if s.causal is None and not never:
         q, k, _ = s.draw(t_q=6, t_k=6)
@@ -880,10 +1001,14 @@ def detect_attention(s: Attention) -> Attention:
             for shape in ([s.mask_shape] if s.mask_shape else shapes)
         ]
         errors = [attempt(hidden_share, c) for c in options]
-        convention = options[choice(errors)].mask
-        options = [c for c in options if c.mask == convention]
-        errors = [attempt(mask_error, c) for c in options]
-        s = options[choice(errors)]
+        guessed = not (given.mask or s.needs_mask or argument(s.fn, "mask"))
+        if guessed and min(errors) == math.inf:
+            s = dataclasses.replace(s, mask="none")
+        else:
+            convention = options[choice(errors)].mask
+            options = [c for c in options if c.mask == convention]
+            errors = [attempt(mask_error, c) for c in options]
+            s = options[choice(errors)]
     if s.causal and not s.same_lengths and s.alignment is None:
         options = [
             dataclasses.replace(s, alignment=alignment)
@@ -900,17 +1025,48 @@ def detect_attention(s: Attention) -> Attention:
     return dataclasses.replace(s, detected=found)
 
 
+def share_argument(function: Callable[..., Any]) -> str | None:
+    """Name of the argument with the share to drop: its default is a number."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return argument(function, "dropout")
+    words = ("dropout", "p_drop", "drop_p")
+    for p in parameters:
+        real = isinstance(p.default, int | float)
+        real = real and not isinstance(p.default, bool)
+        if real and any(w in p.name.lower() for w in words):
+            return p.name
+    return None
+
+
+def on_by_default(function: Callable[..., Any], name: str | None) -> bool:
+    """Whether the default of a flag is True."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    return name in parameters and parameters[name].default is True
+
+
 def takes_mask(s: Attention) -> bool:
     """Whether the function has a fourth parameter, or one named mask."""
     try:
         parameters = list(inspect.signature(s.fn).parameters.values())
     except (TypeError, ValueError):
         return True
-    if any("mask" in p.name or p.kind is p.VAR_POSITIONAL for p in parameters):
+    named = (s.documents, s.bias_argument, s.dropout, s.training, *s.options)
+    others = ("causal", "drop", "scale", "scaling", "train", "window", "bias")
+    others = (*others, "document", "doc_id", "segment", "seq_id")
+    free = [p for p in parameters if p.name not in named]
+    if any("mask" in p.name or p.kind is p.VAR_POSITIONAL for p in free):
         return True
     places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    others = ("causal", "drop", "scale", "train", "window", "bias")
-    return len(places) > 3 and not any(word in places[3] for word in others)
+    return (
+        len(places) > 3
+        and places[3] not in named
+        and not any(word in places[3] for word in others)
+    )
 
 
 def asked(s: Attention, salt: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -1206,7 +1362,9 @@ def attention_masks_summed(s: Attention) -> Finding:
     if weights.isnan().all() or far(weights, weights.mean(-1, True)) <= s.near:
         return passed("the empty rows are all 0, all NaN or all equal", "")
     future = float(weights.nan_to_num(0.0).max())
-    return failed(
+    # Whoever adds masks may be given those that hold -inf.
+    verdict = hazard if s.mask == "additive" else failed
+    return verdict(
         "A query that the padding and the causal mask leave without keys "
         "attends to some that one of them hides.",
         f"weight {brief(future)} on a hidden key",
@@ -1260,13 +1418,17 @@ def attention_empty_rows(s: Attention) -> Finding:
             "NaN is mixed across rows, for example by a maximum or a sum over "
             "the whole tensor: take them along the last axis.",
         )
+    plain = s.expected(q, k)[empty]
+    if got == "other" and far(weights[empty], plain) <= s.near:
+        got = "unmasked"
     measured = {"other": "weights that are neither 0, NaN nor equal"}.get(
-        got, got
+        got, {"unmasked": "the weights without a mask"}.get(got, got)
     )
     wanted = s.empty or "zeros"
     if got == wanted:
         return passed(measured, wanted)
-    verdict = failed if s.empty or got == "other" else hazard
+    promised = s.empty and (s.empty, got) != ("mean", "unmasked")
+    verdict = failed if promised or got == "other" else hazard
     if error > s.near and got == "other":
         return (
             passed()
@@ -1278,6 +1440,10 @@ def attention_empty_rows(s: Attention) -> Finding:
         "mean": "a finite floor makes all logits of the row equal, so that it "
         "averages values that it should not see: multiply the weights by "
         "mask.any(-1, keepdim=True).",
+        "unmasked": "a finite floor is added to every logit of the row, and "
+        "the softmax ignores what is added to all of them: -1e9 swallows the "
+        "logits in float32, which gives the mean, and not in float64. Fill "
+        "with -inf, and put zeros into such rows.",
     }
     return verdict(
         "A query that may attend to no key gives "
@@ -1285,11 +1451,16 @@ def attention_empty_rows(s: Attention) -> Finding:
             "nan": "NaN",
             "mean": "the mean of all values",
             "zeros": "zeros",
+            "unmasked": "what it gives without a mask",
         }.get(got, "a mixture of values that it should not see")
         + ".",
         measured,
         wanted,
-        causes.get(got, "the mask is not what decides these rows."),
+        causes.get(
+            got,
+            "A finite number was added to the whole row, which the softmax "
+            "ignores: use -inf, and put zeros into such rows.",
+        ),
     )
 
 
@@ -1349,17 +1520,17 @@ def attention_nan_spreads(s: Attention) -> Finding:
     if far(s.call(q, k_bad, v_bad, mask), clean) > s.near:
         return skipped("Ordinary hidden keys change the output, too.")
     results = {}
-    for name, value in (("1e4", 1e4), ("NaN", math.nan)):
+    for name, value in (("10", 10.0), ("NaN", math.nan)):
         k_bad, v_bad = k.clone(), v.clone()
         k_bad[:, :, -2], v_bad[:, :, -2] = value, value
         results[name] = far(s.call(q, k_bad, v_bad, mask), clean)
-    if s.near < results["1e4"]:
+    if s.near < results["10"]:
         return failed(
             "What lies in a hidden key and its value changes the output.",
-            f"outputs change by {brief(results['1e4'])}",
+            f"outputs change by {brief(results['10'])}",
             "0",
-            "the mask is not what decides the weight of that key: see the "
-            "checks of the mask.",
+            "the floor is finite, or exp is multiplied by the mask: fill the "
+            "logits with -inf before the softmax.",
         )
     if results["NaN"] <= s.near:
         return passed("NaN in a hidden key and value changes nothing", "")
@@ -1398,7 +1569,8 @@ def attention_causal_leak(s: Attention) -> Finding:
             "A query does not see its own key.",
             f"weight {brief(own)} of the first query on its own key",
             "more than 0",
-            "the diagonal is hidden, too: tril() keeps it, tril(-1) does not.",
+            "the diagonal is hidden, too: tril() keeps it, tril(-1) does not; "
+            "or a sliding window (setting window) leaves out more.",
         )
     k[:, :, 3:], v[:, :, 3:] = k[:, :, 3:] + 5, v[:, :, 3:] - 5
     changed = s.weights(q, k, causal=True)[:, :, :3]
@@ -1447,7 +1619,10 @@ def attention_causal_alignment(s: Attention) -> Finding:
                 f"{wanted} ({s.alignment or 'bottom-right'})",
                 "tril() of a (Tq, Tk) matrix aligns at the top left, where the "
                 "first query sees the first key only; behind a cache use "
-                "tril(Tk - Tq).",
+                "tril(Tk - Tq)."
+                if matches
+                else "the counts suggest a window (setting window), or an "
+                "offset other than Tk - Tq: use tril(Tk - Tq).",
             )
     if s.alignment == "top-left" and "alignment" in s.detected:
         return hazard(
@@ -1736,7 +1911,8 @@ def attention_softmax_axis(s: Attention) -> Finding:
         f"{brief(float(expected.sum(-1).min()))} to "
         f"{brief(float(expected.sum(-1).max()))}",
         "the softmax runs over several axes at once, the scale is applied "
-        "after it, the weights are changed after it, or it is missing."
+        "after it, the weights are changed after it, it is missing, or there "
+        "is a sink (setting sink)."
         + (
             " (Each example sums to 1.)"
             if far(total, torch.ones(())) < 1e-4
@@ -2261,8 +2437,10 @@ def attention_reference(s: Attention) -> Finding:
                     f"off by {brief(error)} at (B, H, Tq, Tk) = "
                     f"{(b, q.shape[1], t_q, t_k)}",
                     f"at most {brief(10 * s.near)}",
-                    "the other failures say what is wrong; if there is none, a "
-                    "setting is missing (scale, soft_cap, sink, bias, window).",
+                    "the other failures say what is wrong. No other check "
+                    "explains it? Then a setting may be missing: scale, "
+                    "soft_cap, sink, bias, window, causal. Else compare "
+                    "softmax(scale · q·k) · v at the sizes above.",
                 )
     return passed("right at all sizes", "")
 
@@ -7811,8 +7989,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kind = options.kind or ("multi_head" if module else "attention")
             subject = SUBJECTS[kind](found, **settings)
         report = run_checks(subject)
-    except (ImportError, TypeError, ValueError, SubjectError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        print(f"{type(error).__name__}: {text}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(report.to_dict(), indent=1))
