@@ -44,6 +44,7 @@ import itertools
 import json
 import math
 import sys
+import time
 import types
 import unittest
 import warnings
@@ -247,6 +248,10 @@ class Subject:
         """Same subject, without the traces of earlier calls."""
         return self
 
+    def noisy(self) -> bool:
+        """Whether two calls differ by their random numbers."""
+        return False
+
 
 Check = Callable[[Any], Finding]
 CHECKS: dict[str, dict[str, tuple[Check, str]]] = {
@@ -281,12 +286,23 @@ def run_check(subject: Subject, name: str) -> Finding:
             finding = raised_in_runs(error) if name == "runs" else raised(error)
             if name != "runs" and run_check(subject, "runs").verdict == "fail":
                 finding = skipped("Ordinary calls raise (see runs).")
-        except Exception as error:
+        except Exception as error:  # a bug of the check, or a strange subject
             text = (str(error).strip() or "no message").split("\n")[0][:200]
             finding = skipped(
                 f"The check itself broke: {type(error).__name__}: {text}"
             )
+        apart = ("runs", "dropout_in_evaluation", "calls_remembered")
+        if finding.verdict == "fail" and name not in apart and random(subject):
+            finding = skipped("Two calls differ (see dropout_in_evaluation).")
     return dataclasses.replace(finding, check=name, page=page)
+
+
+def random(subject: Subject) -> bool:
+    """Whether the subject draws random numbers in ordinary calls."""
+    try:
+        return subject.noisy()
+    except (SubjectError, UnsuitableError):
+        return False
 
 
 def raised(error: SubjectError) -> Finding:
@@ -374,16 +390,23 @@ def generator(subject: Subject, salt: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(1000 * subject.seed + salt)
 
 
-def first_tensor(output: Any) -> Tensor | None:
-    """Output of code that may return a tensor, a tuple or a dictionary."""
+def first_tensor(
+    output: Any, shape: tuple[int, ...] | None = None
+) -> Tensor | None:
+    """Output of code that may return a tensor, a tuple or a dictionary.
+
+    The first tensor of the shape that is wanted, or else the first.
+    """
     if isinstance(output, Tensor):
         return output
     if isinstance(output, Mapping):
         output = list(output.values())
     if isinstance(output, list | tuple):
-        return next((x for x in output if isinstance(x, Tensor)), None)
+        tensors = [x for x in output if isinstance(x, Tensor)]
+        fitting = [x for x in tensors if x.shape == shape]
+        return next(iter(fitting or tensors), None)
     return (
-        first_tensor(tuple(vars(output).values()))
+        first_tensor(tuple(vars(output).values()), shape)
         if hasattr(output, "__dict__")
         else None
     )
@@ -391,8 +414,18 @@ def first_tensor(output: Any) -> Tensor | None:
 
 def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
     """Call the code under test; what it raises becomes a SubjectError."""
+    return called_for(None, function, *args, **kwargs)
+
+
+def called_for(
+    shape: tuple[int, ...] | None,
+    function: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor:
+    """As `called`; among several tensors, the one of the wanted shape."""
     try:
-        output = first_tensor(function(*args, **kwargs))
+        output = first_tensor(function(*args, **kwargs), shape)
     except Exception as error:
         given = [
             f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
@@ -432,6 +465,7 @@ MASK_SHAPES = (
     "(B, Tk)",
 )
 LAYOUTS = ("(B, H, T, d)", "(B, T, H, d)", "(B, T, d)")
+OUTPUTS = (*LAYOUTS, "(B, T, H·d)")
 CONVENTIONS = ("attend", "hide", "additive", "ones")
 POLICIES = ("zeros", "nan", "mean")
 
@@ -520,6 +554,28 @@ def argument(function: Callable[..., Any], *words: str) -> str | None:
     return next((n for n in named if any(w in n.lower() for w in words)), None)
 
 
+def by_name(function: Callable[..., Any]) -> list[str]:
+    """Names of queries, keys and values if they must be given by name."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
+        return []
+    names = []
+    for letter, words in zip("qkv", ("quer", "key", "value"), strict=True):
+        own = [
+            p.name
+            for p in parameters
+            if p.name.lower().startswith((letter + "_", words))
+            or p.name.lower() == letter
+        ]
+        names += [n for n in own if "mask" not in n.lower()][:1]
+    apart = any(p.kind is p.KEYWORD_ONLY for p in parameters[:3])
+    ordered = [p.name for p in parameters[:3]] == names
+    return names if len(names) == 3 and (apart or not ordered) else []
+
+
 @dataclass(frozen=True)
 class Attention(Subject):
     """A function of queries, keys, values and a mask, and how it is called.
@@ -534,6 +590,8 @@ class Attention(Subject):
         mask goes to the parameter with "mask" in its name, or is the fourth.
     layout : str
         "(B, H, T, d)", "(B, T, H, d)" or "(B, T, d)".
+    output_layout : str
+        One of these or "(B, T, H·d)", if the output has another layout.
     mask : str
         "attend" (boolean, True = may attend), "hide" (boolean, True = hidden),
         "additive" (0 or -inf), "ones" (numbers, 1 = may attend) or "none".
@@ -610,6 +668,8 @@ class Attention(Subject):
     dtype: torch.dtype | None = None
     same_lengths: bool | None = None
     needs_mask: bool = False
+    output_layout: str | None = None
+    reseeded: bool = True
     detected: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -625,6 +685,7 @@ class Attention(Subject):
                 "for a layer that projects its input"
             )
         one_of("layout", self.layout, LAYOUTS)
+        one_of("output_layout", self.output_layout, OUTPUTS)
         one_of("mask", self.mask, (*CONVENTIONS, "none"))
         one_of("mask_shape", self.mask_shape, MASK_SHAPES)
         one_of("alignment", self.alignment, ("top-left", "bottom-right"))
@@ -736,6 +797,10 @@ class Attention(Subject):
             more.setdefault(self.documents, one)
         arguments = [self.laid_out(x) for x in (q, k, v)]
         options = {**self.options, **more}
+        named = by_name(self.fn)
+        if named:
+            options |= zip(named, arguments, strict=True)
+            arguments = []
         if mask is not None or self.mask not in (None, "none"):
             given = None
             if mask is None and self.needs_mask:
@@ -746,6 +811,9 @@ class Attention(Subject):
                 given = in_shape(mask, self.mask_shape or MASK_SHAPES[0], sizes)
                 given = mask_as(given, self.mask or "attend", q.dtype)
             name = argument(self.fn, "mask")
+            if name is None and named:
+                rest = inspect.signature(self.fn).parameters
+                name = next((n for n in rest if n not in named), None)
             if name is None:
                 arguments.append(given)  # type: ignore[arg-type]
             else:
@@ -755,18 +823,36 @@ class Attention(Subject):
                 raise UnsuitableError("the function has no causal flag")
             if self.causal != "always":
                 options[self.causal] = True
-        output = called(self.fn, *arguments, **options)
-        if self.layout == "(B, T, H, d)":
-            output = output.transpose(1, 2)
-        elif self.layout == "(B, T, d)":
-            output = output.unsqueeze(1)
-        wanted = (*q.shape[:3], v.shape[-1])
+        layout = self.output_layout or self.layout
+        (b, h, t_q, _), d_v = q.shape, v.shape[-1]
+        wanted = {
+            "(B, T, H, d)": (b, t_q, h, d_v),
+            "(B, T, d)": (b, t_q, d_v),
+            "(B, T, H·d)": (b, t_q, h * d_v),
+        }.get(str(layout), (b, h, t_q, d_v))
+        if self.reseeded:
+            torch.manual_seed(self.seed)
+        output = called_for(wanted, self.fn, *arguments, **options)
         if output.shape != wanted:
             raise SubjectError(
                 f"the output has the shape {tuple(output.shape)}, which is not "
-                f"(B, H, Tq, dv) = {wanted} in the layout {self.layout}"
+                f"{wanted} in the layout {layout}: (B, H, Tq, dv) = "
+                f"{(b, h, t_q, d_v)} (settings layout and output_layout)"
             )
+        if layout == "(B, T, H, d)":
+            return output.transpose(1, 2)
+        if layout == "(B, T, d)":
+            return output.unsqueeze(1)
+        if layout == "(B, T, H·d)":
+            return output.unflatten(-1, (h, d_v)).transpose(1, 2)
         return output
+
+    def noisy(self) -> bool:
+        """Whether two calls differ by their random numbers."""
+        q, k, v = self.draw()
+        loose = dataclasses.replace(self, reseeded=False)
+        same = far(self.call(q, k, v), self.call(q, k, v))
+        return same <= 1e-9 < far(loose.call(q, k, v), loose.call(q, k, v))
 
     def laid_out(self, x: Tensor) -> Tensor:
         """(B, H, T, d) in the layout of the subject."""
@@ -824,10 +910,21 @@ class Attention(Subject):
         mask: Tensor | None = None,
         *,
         causal: bool = False,
+        rows: Sequence[int] | None = None,
     ) -> Tensor:
-        """Weights (B, H, Tq, Tk) by the specification; an empty row is 0."""
+        """Weights (B, H, Tq, Tk) by the specification; an empty row is 0.
+
+        With rows, those of these queries only.
+        """
         allowed = self.visible(q.shape[2], k.shape[2], mask, causal)
-        logits = self.logits(q, k).masked_fill(~allowed, -math.inf)
+        if rows is None:
+            logits = self.logits(q, k)
+        else:
+            picked = q if self.bias else q[:, :, rows]
+            logits = self.logits(picked, k)
+            logits = logits[:, :, rows] if self.bias else logits
+            allowed = allowed[:, :, rows]
+        logits = logits.masked_fill(~allowed, -math.inf)
         sink = torch.as_tensor(
             -math.inf if self.sink is None else self.sink, dtype=torch.float64
         )
@@ -969,7 +1066,16 @@ def detect_attention(s: Attention) -> Attention:
         for shape in ([s.mask_shape] if s.mask_shape else MASK_SHAPES)
         if s.mask != "none"
     ]
-    for options in (plain, masked):
+    other = [
+        [
+            dataclasses.replace(c, output_layout=layout)
+            for c in options
+            for layout in OUTPUTS
+            if s.output_layout is None and layout != c.layout
+        ]
+        for options in (plain, masked)
+    ]
+    for options in (plain, masked, *other):
         errors = [attempt(layout_error, c) for c in options]
         if options and min(errors) < math.inf:
             works = errors.index(next(e for e in errors if e < math.inf))
@@ -984,9 +1090,9 @@ def detect_attention(s: Attention) -> Attention:
     s = dataclasses.replace(best, mask=s.mask, mask_shape=s.mask_shape)
 
     oblong = attempt(lambda: far(s.call(*s.draw(t_q=5, t_k=7)), torch.ones(())))
-    if s.mask != "none":
+    if oblong == math.inf and s.mask != "none":
         # A mask may be what decides the number of keys.
-        oblong = min(oblong, attempt(oblong_error, s))
+        oblong = attempt(oblong_error, s)
     s = dataclasses.replace(s, same_lengths=oblong == math.inf)
     if s.causal is None and not never:
         q, k, _ = s.draw(t_q=6, t_k=6)
@@ -1016,10 +1122,10 @@ def detect_attention(s: Attention) -> Attention:
         ]
         errors = [attempt(causal_error, c) for c in options]
         s = options[choice(errors)] if min(errors) < math.inf else s
-    names = ("layout", "mask", "mask_shape", "causal", "alignment", "dropout")
+    names = ("layout", "output_layout", "mask", "mask_shape", "causal")
     found = {
         name: str(getattr(s, name))
-        for name in names
+        for name in (*names, "alignment", "dropout")
         if getattr(s, name) != getattr(given, name)
     }
     return dataclasses.replace(s, detected=found)
@@ -1210,6 +1316,9 @@ def attention_mask_multiplied(s: Attention) -> Finding:
 @check("core/softmax")
 def attention_mask_floor(s: Attention) -> Finding:
     """A finite floor leaks, by dtype, and some do not fit the dtype."""
+    future = causal_floor(s)
+    if future or s.mask == "none":
+        return future or skipped("The function takes no mask.")
     q, k, mask = asked(s)
     acting, _ = implied_logits(s, q, k, mask)
     if acting.isfinite().all() and acting.numel():
@@ -1278,6 +1387,37 @@ def attention_mask_floor(s: Attention) -> Finding:
     return worst
 
 
+def causal_floor(s: Attention) -> Finding | None:
+    """The finite floor of a causal mask, below which the past may lie."""
+    if s.causal is None or s.soft_cap or s.scale or s.bias:
+        return None
+    n = 6
+    future = torch.ones(n, n, dtype=torch.bool).triu(1)
+    q, k, _ = s.draw(t_q=n, t_k=n)
+    if share(s.weights(q, k, causal=True), ~future) > 1e-6:
+        return None  # a leak at ordinary logits is another mistake
+    for dtype in dict.fromkeys([s.dtype, *s.dtypes]):
+        t = dataclasses.replace(s, dtype=dtype)
+        q, k, _ = t.draw(t_q=n, t_k=n)
+        level = 1.5e4 if dtype == torch.float16 else 3e4
+        c = math.sqrt(level / math.sqrt(q.shape[-1]))
+        q, k = torch.full_like(q, c), torch.full_like(k, -c)
+        k[:, :, -1] = 0
+        weights = t.weights(q, k, causal=True)
+        weight = float(weights[:, :, :-1, -1].nan_to_num(0.0).max())
+        if weight > 1e-3:
+            return failed(
+                "A query sees the future when the logits of the past are low "
+                f"({-level:.0f}).",
+                f"weight {brief(weight)} on a key after the query",
+                "0",
+                "the floor of the causal mask is finite and higher than these "
+                "logits: fill with -inf, or torch.finfo(logits.dtype).min "
+                "(never added).",
+            )
+    return None
+
+
 @check("practice/bugs-masks")
 def attention_mask_on_query_axis(s: Attention) -> Finding:
     """The mask of keys works on queries."""
@@ -1331,6 +1471,20 @@ def attention_mask_broadcast(s: Attention) -> Finding:
         mask = s.random_mask(b, t, t)
         errors[b, s.heads[0], t] = attempt(weights_error, s, q, k, mask)
     wrong = {size: e for size, e in errors.items() if e > s.near}
+    if not wrong and "B" in (s.mask_shape or ""):
+        q, k, _ = s.draw(3, n + 2, n + 2)
+        mask = s.random_mask(3, n + 2, n + 2)
+        mask[0] = True
+        error = attempt(weights_error, s, q, k, mask)
+        if error > s.near:
+            return failed(
+                "Where the first example hides no key, the mask of the others "
+                "is wrong.",
+                "raises" if error == math.inf else f"off by {brief(error)}",
+                "0",
+                "the code looks at the first example of the mask only, mask[0] "
+                "or mask[:1]: ask mask.all(), or do not ask.",
+            )
     if not wrong:
         return passed("right at all sizes", "")
     if len(wrong) == len(errors) and math.inf not in errors.values():
@@ -1788,6 +1942,15 @@ def attention_bias_scaled(s: Attention) -> Finding:
     if s.soft_cap or s.sink is not None:
         return skipped("With a cap or a sink the bias is not tried.")
     allowed = s.visible(*mask_sizes(q, k), None, causal=False)
+    seen = got[allowed.expand_as(got)]
+    if not seen.isfinite().all() or (seen == 0).any():
+        return failed(
+            "A finite bias hides keys.",
+            "NaN" if seen.isnan().any() else "weights of 0 on keys with a bias",
+            "q·k plus the bias in the softmax",
+            "a float mask is compared with 0, or turned into booleans, instead "
+            "of added to the logits.",
+        )
     zero = torch.zeros(())
     terms = s.logits(q, k), bias.expand_as(got)
     (_, count), left = fitted(got, allowed, zero, *terms)
@@ -2014,14 +2177,26 @@ def attention_grouped_heads(s: Attention) -> Finding:
 @check("core/dropout")
 def attention_dropout_in_evaluation(s: Attention) -> Finding:
     """Two calls with the same inputs differ."""
+    s = dataclasses.replace(s, reseeded=False)
     q, k, v = s.draw()
     more: dict[str, Any] = {}
     if s.training:
         more[s.training] = False
         if s.dropout:
             more[s.dropout] = 0.5
-    first, second = s.call(q, k, v, **more), s.call(q, k, v, **more)
-    change = far(first, second)
+    change = far(s.call(q, k, v), s.call(q, k, v))
+    if change > 1e-9 and far(s.call(q, k, v, **more), s.call(q, k, v)) > 1e-9:
+        off = far(s.call(q, k, v, **more), s.call(q, k, v, **more)) <= 1e-9
+        if more and off:
+            return failed(
+                "Calls without a word about dropout drop.",
+                f"outputs of two calls differ by {brief(change)}",
+                "0",
+                f"the flag {s.training} is on by default, and so is the share: "
+                f"let {s.training} be False, or the share 0, unless given.",
+            )
+    if change <= 1e-9:
+        change = far(s.call(q, k, v, **more), s.call(q, k, v, **more))
     if change <= 1e-9:
         return passed("two calls agree", "")
     return failed(
@@ -2039,9 +2214,10 @@ def attention_dropout_rescaled(s: Attention) -> Finding:
     """Weights that are kept are divided by the share that is kept."""
     if s.dropout is None:
         return skipped("No argument sets the dropout (setting dropout).")
+    s = dataclasses.replace(s, reseeded=False)
     q, k, _ = s.draw(8, 3, 3)
     exact = s.weights(q, k)
-    more: dict[str, Any] = {s.dropout: 0.25}
+    more: dict[str, Any] = {str(s.dropout): 0.25}
     if s.training:
         more[s.training] = True
     draws = torch.stack([s.weights(q, k, **more) for _ in range(96)])
@@ -2109,7 +2285,7 @@ def attention_sink_counted_twice(s: Attention) -> Finding:
     sink = torch.as_tensor(s.sink, dtype=torch.float64).reshape(-1, 1)
     counts = {}
     for n in (1, 3, 16, 40):
-        q, k, v = s.draw(t_q=n if s.same_lengths else 4, t_k=n, d=40)
+        q, k, v = s.draw(t_q=n if s.same_lengths else 4, t_k=n, d=48)
         v = torch.ones_like(v)
         sums = s.call(q, k, v)[..., 0].double()
         allowed = s.visible(q.shape[2], n, None, causal=False)
@@ -2137,22 +2313,26 @@ def attention_empty_first_block(s: Attention) -> Finding:
     if s.mask == "none":
         return skipped("The function takes no mask.")
     worst = 0.0
-    for n, hidden in ((12, 4), (40, 32), (200, 136)):
+    for n, hidden, d in ((12, 4, 16), (40, 32, 64), (200, 136, 256)):
         square = s.same_lengths or s.causal == "always"
-        q, k, _ = s.draw(b=1, t_q=n if square else 3, t_k=n, d=n)
+        q, k, _ = s.draw(b=1, t_q=n if square else 3, t_k=n, d=d)
         mask = s.keys_mask(1, n, range(hidden))
         allowed = s.visible(q.shape[2], n, mask, causal=False)
         alive = allowed.any(-1)[0, 0].expand(q.shape[2])
         weights = s.weights(q, k, mask)[:, :, alive]
         error = far(weights, s.expected(q, k, mask)[:, :, alive])
-        short = attempt(plain_mask_error, s)
-        if not weights.isfinite().all() or (error > s.near >= short):
+        short = attempt(plain_mask_error, s, d)
+        finite = bool(weights.isfinite().all())
+        if not finite or (error > s.near >= short):
             return failed(
                 f"With the first {hidden} of {n} keys hidden the weights are "
                 "wrong, though fewer hidden keys do no harm.",
                 "NaN" if weights.isnan().any() else f"off by {brief(error)}",
                 "0",
-                "in a softmax by blocks the running maximum is still -inf "
+                f"Wrong only with Tk = {n}: look for code that depends on "
+                "length (blocks, buffers, a last partial block)."
+                if finite
+                else "in a softmax by blocks the running maximum is still -inf "
                 "after an empty block, and exp(-inf - -inf) is NaN: use 0 for "
                 "a maximum of -inf in the exponent.",
             )
@@ -2160,9 +2340,9 @@ def attention_empty_first_block(s: Attention) -> Finding:
     return passed(f"weights off by {brief(worst)}", "0")
 
 
-def plain_mask_error(s: Attention) -> float:
-    """Error of the weights with one key hidden."""
-    q, k, _ = s.draw()
+def plain_mask_error(s: Attention, d: int) -> float:
+    """Error of the weights with one key hidden, of few."""
+    q, k, _ = s.draw(d=d)
     mask = s.keys_mask(q.shape[0], k.shape[2], [k.shape[2] - 2])
     return far(s.weights(q, k, mask), s.expected(q, k, mask))
 
@@ -2197,7 +2377,7 @@ def attention_window_length(s: Attention) -> Finding:
     if s.window is None:
         return skipped("No window (setting window).")
     n = s.window + 4
-    q, k, _ = s.draw(t_q=n, t_k=n, d=max(16, n))
+    q, k, _ = s.draw(t_q=n, t_k=n, d=16 if n < 16 else 2 * n)
     weights = s.weights(q, k, causal=True)
     seen = (weights > 1e-12).sum(-1)[0, 0].tolist()
     wanted = s.visible(n, n, None, causal=True)[0, 0].sum(-1).tolist()
@@ -2240,6 +2420,20 @@ def attention_value_mixed(s: Attention) -> Finding:
     v2 = v.repeat_interleave(q.shape[1] // v.shape[1], 1).double()
     error = far(s.call(q, k, v), weights @ v2)
     if error <= s.near * 10:
+        wide = torch.cat([v, v[..., : v.shape[-1] // 2] + 1], -1)
+        v2 = torch.cat([v2, v2[..., : v.shape[-1] // 2] + 1], -1)
+        other = attempt(lambda: far(s.call(q, k, wide), weights @ v2))
+        if s.near * 10 < other < math.inf:
+            return hazard(
+                "With values of another width than the keys the output is "
+                "wrong.",
+                f"off by {brief(other)} with d = {v.shape[-1]} and dv = "
+                f"{wide.shape[-1]}",
+                "0",
+                "the scale is that of the width of the values, or a buffer has "
+                "the shape of the queries: take q.shape[-1] for the scale and "
+                "v.shape[-1] for the output, or refuse such values.",
+            )
         return passed(f"outputs off by {brief(error)}", "0")
     return failed(
         "The output is not the weights times the values.",
@@ -2253,12 +2447,35 @@ def attention_value_mixed(s: Attention) -> Finding:
 @check("core/scaling")
 def attention_gradients(s: Attention) -> Finding:
     """Gradients of q, k and v against those of the specification."""
-    q, k, v = s.draw()
+    worst = gradient_finding(s, causal=False)
+    if worst.verdict != "pass" or s.causal in (None, "always"):
+        return worst
+    return gradient_finding(s, causal=True)
+
+
+def gradient_finding(s: Attention, *, causal: bool) -> Finding:
+    """Gradients with a mask, or with the causal flag alone."""
+    q, k, v = s.draw(t_q=6, t_k=6) if causal else s.draw()
     mask = None
-    if s.mask != "none":
+    if s.mask != "none" and not causal:
         mask = s.random_mask(q.shape[0], q.shape[2], k.shape[2])
     inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-    output = s.call(inputs[0], inputs[1], inputs[2], mask)
+    output = s.call(inputs[0], inputs[1], inputs[2], mask, causal=causal)
+    detached = s.call(q, k, v, mask, causal=causal)
+    with torch.no_grad():
+        without = s.call(q, k, v, mask, causal=causal)
+    for other, when in (
+        (output, "an input requires a gradient"),
+        (without, "gradients are off (no_grad)"),
+    ):
+        if far(other, detached) > 10 * s.near:
+            return failed(
+                f"The output is another one when {when}.",
+                f"outputs differ by {brief(far(other, detached))}",
+                "0",
+                "training and inference take different paths, and one of them "
+                "drops a step: give both the same mask, scale and flag.",
+            )
     if not output.requires_grad:
         return failed(
             "The output has no gradient.",
@@ -2274,7 +2491,7 @@ def attention_gradients(s: Attention) -> Finding:
     )
     exact = [x.double().requires_grad_() for x in (q, k, v)]
     v2 = exact[2].repeat_interleave(q.shape[1] // v.shape[1], 1)
-    reference = s.expected(exact[0], exact[1], mask) @ v2
+    reference = s.expected(exact[0], exact[1], mask, causal=causal) @ v2
     wanted = torch.autograd.grad(reference, exact, g)
     if far(output.detach(), reference.detach()) > 10 * s.near:
         return skipped("The output itself is wrong.")
@@ -2287,7 +2504,8 @@ def attention_gradients(s: Attention) -> Finding:
     if not wrong:
         return passed(f"gradients off by: {measured}", "0")
     return failed(
-        f"The output is right, the gradient of {', '.join(wrong)} is wrong.",
+        f"The output is right, the gradient of {', '.join(wrong)} is wrong"
+        + (" with the causal flag." if causal else "."),
         f"gradients off by: {measured}",
         "0",
         "a step is detached (no_grad, detach, .data, a clamp), or a backward "
@@ -2333,6 +2551,19 @@ def attention_calls_remembered(s: Attention) -> Finding:
     """The output depends on earlier calls."""
     q, k, v = s.draw()
     masks: list[Tensor | None] = [None]
+    loose, states = dataclasses.replace(s, reseeded=False), []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        loose.call(q, k, v)
+        states.append(torch.get_rng_state())
+    if torch.equal(*states):
+        return failed(
+            "The call sets the random numbers of the whole program.",
+            "the same random state after calls with two seeds",
+            "the states that the calls found, or ones that follow them",
+            "torch.manual_seed inside: later dropout and noise repeat. Give "
+            "the code a torch.Generator of its own.",
+        )
     if s.mask != "none":
         sizes = q.shape[0], *mask_sizes(q, k)
         masks = [s.random_mask(*sizes, salt=i) for i in range(3)]
@@ -2417,9 +2648,14 @@ def attention_non_contiguous(s: Attention) -> Finding:
 @check("core/lookup")
 def attention_reference(s: Attention) -> Finding:
     """Outputs against the specification, at several sizes."""
-    for b, t_q, t_k in ((2, 5, 7), (1, 1, 6), (1, 1, 1), (3, 8, 8)):
+    sizes = ((2, 5, 7), (1, 1, 6), (1, 1, 1), (3, 8, 8), (1, 16, 16))
+    for b, t_q, t_k in (*sizes, (1, 33, 33)):
         if s.same_lengths and t_q != t_k:
             continue
+        if t_q > 16 and not math.isfinite(attempt(sized_error, s, t_q)):
+            continue  # a buffer that is shorter says so
+        if t_k == 16 and several(s):
+            continue  # weights and outputs have one shape
         q, k, v = s.draw(b, t_q, t_k, salt=t_q)
         v2 = v.repeat_interleave(q.shape[1] // v.shape[1], 1).double()
         asks: list[tuple[str, Tensor | None, bool]] = [("no mask", None, False)]
@@ -2442,7 +2678,86 @@ def attention_reference(s: Attention) -> Finding:
                     "soft_cap, sink, bias, window, causal. Else compare "
                     "softmax(scale · q·k) · v at the sizes above.",
                 )
-    return passed("right at all sizes", "")
+    for n in (1100,):
+        begin = time.perf_counter()
+        attempt(sized_error, s, 33)
+        if time.perf_counter() - begin > 0.02:
+            break  # a loop over tokens would take minutes
+        error = attempt(sized_error, s, n)
+        if 10 * s.near < error < math.inf:
+            return failed(
+                f"The output is wrong with {n} tokens, and right with few.",
+                f"off by {brief(error)} at (B, H, Tq, Tk) = "
+                f"{(1, s.heads[0], n, n)}",
+                f"at most {brief(10 * s.near)}",
+                "look for what depends on length: a buffer with fewer rows, "
+                "blocks and a last one that is partial, a factor with log(T).",
+            )
+    return by_dtype(s)
+
+
+def several(s: Attention) -> bool:
+    """Whether the function returns more than a tensor."""
+    outputs: list[Any] = []
+
+    @functools.wraps(s.fn)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        outputs.append(s.fn(*args, **kwargs))
+        return outputs[-1]
+
+    dataclasses.replace(s, fn=watched).call(*s.draw(t_q=6, t_k=6))
+    return not isinstance(outputs[-1], Tensor)
+
+
+def sized_error(s: Attention, n: int) -> float:
+    """Error of some rows of the output with n tokens."""
+    q, k, v = s.draw(1, n, n)
+    v2 = v.repeat_interleave(q.shape[1] // v.shape[1], 1).double()
+    causal = s.causal is not None
+    rows = [i for i in (0, 1, 2, 1050, n - 3, n - 2, n - 1) if i < n]
+    with torch.no_grad():
+        output = s.call(q, k, v, causal=causal)[:, :, rows]
+        if not output.isfinite().all():
+            return 1e9
+        return far(output, s.expected(q, k, causal=causal, rows=rows) @ v2)
+
+
+def by_dtype(s: Attention) -> Finding:
+    """Outputs against the specification in the other dtypes."""
+    worst = passed("right at all sizes", "")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        t = dataclasses.replace(s, dtype=dtype, tolerance=None)
+        q, k, v = t.draw(3, 8, 8)
+        v2 = v.repeat_interleave(q.shape[1] // v.shape[1], 1).double()
+        masks: list[Tensor | None] = [None]
+        if s.mask != "none":
+            masks.append(t.random_mask(3, 8, 8))
+        for mask in masks:
+            try:
+                output = t.call(q, k, v, mask).double()
+            except SubjectError:
+                break
+            exact = t.expected(q, k, mask) @ v2
+            error = far(output, exact)
+            # Rounding is spread thin, a wrong step is not.
+            share = float((output - exact).abs().mean() / exact.abs().mean())
+            if error <= 10 * t.near and not share > 0.1:
+                continue
+            kind = str(dtype).removeprefix("torch.")
+            promised = dtype in s.dtypes or 0.1 < share < math.inf
+            verdict = failed if promised else hazard
+            worst = verdict(
+                f"In {kind} the output is wrong"
+                + (" with a mask." if mask is not None else "."),
+                f"off by {brief(error)}, {share:.0%} on average",
+                f"at most {brief(10 * t.near)}",
+                f"a step of its own for {kind} is wrong (a scale, an axis, a "
+                "cast), or numbers leave its range: take the logits and the "
+                "softmax in float32.",
+            )
+            if promised:
+                return worst
+    return worst
 
 
 # --- Multi-head modules -------------------------------------------------------

@@ -20,7 +20,6 @@ from snippets.contract import (
     cases,
     check_attention,
     run_check,
-    run_checks,
 )
 
 
@@ -194,3 +193,165 @@ def test_added_masks_are_the_hazard_of_who_takes_additive_ones() -> None:
     settings = {"mask": "additive", "causal": "always", "alignment": "bottom-right"}
     assert finding("masks_summed", summed, **settings).verdict in ("hazard", "pass")
     assert not accused(summed, **settings)
+
+
+# How outputs come back
+
+
+def weights_first(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    logits = q @ k.mT / math.sqrt(q.shape[-1])
+    logits = logits if mask is None else logits.masked_fill(~mask, -math.inf)
+    return logits.softmax(-1), logits.softmax(-1) @ v
+
+
+def time_second(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return right(q, k, v, mask).transpose(1, 2)
+
+
+def merged(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return time_second(q, k, v, mask).flatten(2)
+
+
+def other_order(query: Tensor, value: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    return right(query, key, value, mask)
+
+
+def named(*, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return right(q, k, v, mask)
+
+
+@pytest.mark.parametrize(
+    ("fn", "layout"),
+    [
+        (weights_first, None),
+        (time_second, "(B, T, H, d)"),
+        (merged, "(B, T, H·d)"),
+        (other_order, None),
+        (named, None),
+    ],
+)
+def test_outputs_and_arguments_in_other_orders(fn: Callable[..., Any], layout: str | None) -> None:
+    report = check_attention(fn)
+    assert not report.failures, str(report)
+    assert report.detected.get("output_layout") == layout
+
+
+# Noise
+
+
+def noisy(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout_p: float = 0.1,
+    training: bool = True,
+) -> Tensor:
+    return right(q, k, nn.functional.dropout(v, dropout_p, training), mask)
+
+
+def test_only_one_check_tells_of_dropout_that_is_always_on() -> None:
+    report = check_attention(noisy)
+    assert report.failures == ("dropout_in_evaluation",), str(report)
+
+
+def reseeding(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    torch.manual_seed(0)
+    return right(q, k, v, mask)
+
+
+# What was missed
+
+
+def without_gradients(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return right(q, k, v, None if q.requires_grad else mask)
+
+
+def with_gradients(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return right(q, k, v, mask if torch.is_grad_enabled() else None)
+
+
+def half(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    logits = q @ k.mT / (1 if q.dtype == torch.float16 else math.sqrt(q.shape[-1]))
+    logits = logits if mask is None else logits.masked_fill(~mask, -math.inf)
+    return logits.softmax(-1) @ v
+
+
+def low_floor(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+    past = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
+    logits = q @ k.mT / math.sqrt(q.shape[-1])
+    return (logits.masked_fill(~past, -20.0) if is_causal else logits).softmax(-1) @ v
+
+
+def compared(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return right(q, k, v, None if mask is None else mask == 0)
+
+
+def first_only(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return right(q, k, v, None if mask is None or mask[0].all() else mask)
+
+
+def even(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    n = k.shape[2] // 2 * 2 if k.shape[2] > 16 else k.shape[2]
+    return right(q, k[:, :, :n], v[:, :, :n])
+
+
+def short_buffer(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    past = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril()
+    past[1024:] = True
+    return right(q, k, v, past)
+
+
+def square_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    logits = q @ (k if k.shape[2] == k.shape[3] else k.mT)
+    return (logits / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("check", "fn", "settings"),
+    [
+        ("gradients", without_gradients, {}),
+        ("gradients", with_gradients, {}),
+        ("reference", half, {}),
+        ("reference", even, {}),
+        ("reference", short_buffer, {"causal": "always"}),
+        ("reference", square_keys, {}),
+        ("mask_floor", low_floor, {}),
+        ("bias_scaled", compared, {"mask": "additive"}),
+        ("mask_broadcast", first_only, {"mask": "attend"}),
+        ("calls_remembered", reseeding, {}),
+    ],
+)
+def test_what_was_missed_is_found(
+    check: str, fn: Callable[..., Tensor], settings: dict[str, Any]
+) -> None:
+    found = finding(check, fn, **settings)
+    assert found.verdict == "fail", str(found)
+    twin = low_floor_right if fn is low_floor else right
+    assert finding(check, twin).verdict in ("pass", "skip")
+
+
+def low_floor_right(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+    return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+
+def test_values_of_another_width_are_a_hazard() -> None:
+    def by_values(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        return right(q * math.sqrt(q.shape[-1] / v.shape[-1]), k, v, mask)
+
+    assert finding("value_mixed", by_values).verdict == "hazard"
+    assert finding("value_mixed", right).verdict == "pass"
+
+
+def test_a_fixed_scale_is_no_empty_block() -> None:
+    def fixed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        return right(q * (math.sqrt(q.shape[-1]) / 8), k, v, mask)
+
+    assert "empty_first_block" not in accused(fixed)
+    assert "scale" in accused(fixed)
+
+
+def test_garbage_in_hidden_keys_may_be_finite() -> None:
+    assert finding("nan_spreads", added).verdict == "hazard"
