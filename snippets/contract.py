@@ -286,7 +286,7 @@ def run_check(subject: Subject, name: str) -> Finding:
             finding = raised_in_runs(error) if name == "runs" else raised(error)
             if name != "runs" and run_check(subject, "runs").verdict == "fail":
                 finding = skipped("Ordinary calls raise (see runs).")
-        except Exception as error:  # a bug of the check, or a strange subject
+        except Exception as error:  # noqa: BLE001
             text = (str(error).strip() or "no message").split("\n")[0][:200]
             finding = skipped(
                 f"The check itself broke: {type(error).__name__}: {text}"
@@ -680,9 +680,9 @@ class Attention(Subject):
             )
         if isinstance(self.fn, type):
             raise TypeError(
-                f"fn must be a function, got the class {self.fn.__name__}: pass "
-                f"an instance, {self.fn.__name__}(...), or use check_multi_head "
-                "for a layer that projects its input"
+                f"fn must be a function, got the class {self.fn.__name__}: "
+                f"pass an instance, {self.fn.__name__}(...), or use "
+                "check_multi_head for a layer that projects its input"
             )
         one_of("layout", self.layout, LAYOUTS)
         one_of("output_layout", self.output_layout, OUTPUTS)
@@ -844,7 +844,7 @@ class Attention(Subject):
         if layout == "(B, T, d)":
             return output.unsqueeze(1)
         if layout == "(B, T, H·d)":
-            return output.unflatten(-1, (h, d_v)).transpose(1, 2)
+            return output.reshape(b, t_q, h, d_v).transpose(1, 2)
         return output
 
     def noisy(self) -> bool:
@@ -1152,7 +1152,8 @@ def on_by_default(function: Callable[..., Any], name: str | None) -> bool:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
-    return name in parameters and parameters[name].default is True
+    flag = parameters.get(str(name))
+    return flag is not None and flag.default is True
 
 
 def takes_mask(s: Attention) -> bool:
@@ -1162,8 +1163,10 @@ def takes_mask(s: Attention) -> bool:
     except (TypeError, ValueError):
         return True
     named = (s.documents, s.bias_argument, s.dropout, s.training, *s.options)
-    others = ("causal", "drop", "scale", "scaling", "train", "window", "bias")
-    others = (*others, "document", "doc_id", "segment", "seq_id")
+    others = [
+        *("causal", "drop", "scale", "scaling", "train", "window", "bias"),
+        *("document", "doc_id", "segment", "seq_id"),
+    ]
     free = [p for p in parameters if p.name not in named]
     if any("mask" in p.name or p.kind is p.VAR_POSITIONAL for p in free):
         return True
@@ -8304,7 +8307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kind = options.kind or ("multi_head" if module else "attention")
             subject = SUBJECTS[kind](found, **settings)
         report = run_checks(subject)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         text = " ".join(str(error).split())
         print(f"{type(error).__name__}: {text}", file=sys.stderr)
         return 2

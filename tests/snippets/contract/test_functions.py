@@ -95,9 +95,9 @@ def test_numbers_and_names_that_are_refused(settings: dict[str, Any], message: s
 
 
 def test_what_cannot_be_called_is_refused() -> None:
-    with pytest.raises(TypeError, match="bias must be callable, bias.* got Tensor: give a func"):
+    with pytest.raises(TypeError, match=r"bias must be callable, bias.* got Tensor: give a func"):
         Attention(right, bias=torch.zeros(4, 5, 7))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="got the class Linear: pass an instance.*check_multi_head"):
+    with pytest.raises(TypeError, match=r"the class Linear: pass an instance.*check_multi_head"):
         Attention(nn.Linear)
 
 
