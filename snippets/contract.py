@@ -612,6 +612,10 @@ class Attention(Subject):
     window : int
         With causal: how many keys a query sees at most, its own among them.
         None: all.
+    score : callable
+        ``score(q, k)``, shape (B, H, Tq, Tk): the scaled logits where they are
+        not scale · q·k, for example of normalised queries and keys, or of
+        additive scoring. None: scale · q·k.
     soft_cap : float
         c of c · tanh(logits / c). None: no cap.
     sink : float or Tensor of shape (H,)
@@ -653,6 +657,7 @@ class Attention(Subject):
     n_heads: int = 4
     n_kv_heads: int | None = None
     window: int | None = None
+    score: Callable[[Tensor, Tensor], Tensor] | None = None
     soft_cap: float | None = None
     sink: float | Tensor | None = None
     bias: Callable[[int, int], Tensor] | None = None
@@ -896,7 +901,7 @@ class Attention(Subject):
         q, k = q.double(), k.double()
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
         scale = self.scale or 1 / math.sqrt(q.shape[-1])
-        logits = scale * q @ k.mT
+        logits = self.score(q, k) if self.score else scale * q @ k.mT
         if self.soft_cap:
             logits = self.soft_cap * torch.tanh(logits / self.soft_cap)
         if self.bias:
@@ -1367,7 +1372,7 @@ def attention_mask_floor(s: Attention) -> Finding:
             if promised:
                 return worst
             continue
-        if s.soft_cap or s.scale or s.bias:
+        if s.soft_cap or s.scale or s.bias or s.score:
             continue
         level = 1.5e4 if dtype == torch.float16 else 3e4
         # Allowed keys have the logit -level, the hidden one 0.
@@ -1851,6 +1856,8 @@ def fitted(
 @check("core/scaling")
 def attention_scale(s: Attention) -> Finding:
     """Factor between q·k and the logits, without a mask and with one."""
+    if s.score:
+        return skipped("The logits are those of the setting score.")
     factors = {}
     for d, masked in ((16, False), (36, False), (16, True)):
         q, k, _ = s.draw(d=d)
@@ -1990,6 +1997,8 @@ def attention_bias_scaled(s: Attention) -> Finding:
 @check("core/softmax")
 def attention_half_overflow(s: Attention) -> Finding:
     """In float16 q·k overflows before it is scaled down."""
+    if s.score:
+        return skipped("The logits are those of the setting score.")
     t = dataclasses.replace(s, dtype=torch.float16)
     q, k, _ = t.draw(d=64)
     try:
@@ -2019,6 +2028,8 @@ def attention_half_overflow(s: Attention) -> Finding:
 @check("core/softmax")
 def attention_overflow(s: Attention) -> Finding:
     """Logits that are finite, and large or low, give no weights."""
+    if s.score:
+        return skipped("The logits are those of the setting score.")
     q, k, _ = s.draw()
     if far(s.weights(q, k), s.expected(q, k)) > s.near:
         return skipped("The weights are wrong at ordinary logits, too.")
@@ -2578,7 +2589,9 @@ def attention_calls_remembered(s: Attention) -> Finding:
         s.call(*s.draw(salt=other + 1))
     n = len(masks)
     change = max(far(outputs[i], outputs[i % n]) for i in range(len(outputs)))
-    same = n > 1 and far(outputs[0], outputs[1]) <= s.near
+    given = [mask for mask in masks if mask is not None]
+    differ = len(given) > 1 and not torch.equal(given[0], given[1])
+    same = differ and far(outputs[0], outputs[1]) <= s.near
     ignored = same and attempt(mask_error, s) <= s.near
     if change <= s.near and not ignored:
         return passed(f"outputs change by {brief(change)}", "0")
@@ -2852,7 +2865,7 @@ class MultiHead(Subject):
         head after head) and "out" ((C, H·d)), and their biases "q_bias" and so
         on; entries that are missing are none. None: looked for among the
         parameters.
-    scale, soft_cap, sink, bias
+    scale, score, soft_cap, sink, bias
         As for `Attention`; they are looked at where the weights are known.
     rotate : callable
         Applied to queries and keys (B, H, T, d) after the split, for example
@@ -2887,6 +2900,7 @@ class MultiHead(Subject):
     memory: bool | None = None
     weights: Callable[[nn.Module], Mapping[str, Tensor | None]] | None = None
     scale: float | None = None
+    score: Callable[[Tensor, Tensor], Tensor] | None = None
     soft_cap: float | None = None
     sink: float | Tensor | None = None
     bias: Callable[[int, int], Tensor] | None = None
@@ -4739,7 +4753,8 @@ def guessed_output(
     t_q, t_k = q.shape[2], k.shape[2]
     right = s.scale or 1 / math.sqrt(q.shape[-1])
     factor = right if guess.factor is None else guess.factor
-    logits = q @ k.mT * factor  # (B, H, Tq, Tk)
+    # (B, H, Tq, Tk)
+    logits = s.score(q, k) if s.score else q @ k.mT * factor
     if s.soft_cap:
         logits = s.soft_cap * torch.tanh(logits / s.soft_cap)
     if s.bias:

@@ -1428,18 +1428,18 @@ def table_measured():
 
 def table_mistakes():
     record = read_record()
+    checks = "contract.md#what-each-check-finds"
     rows = []
     for entry in ENTRIES:
         link = LINKS.get(entry.name)
+        found = f"[`{entry.check}`]({checks})" if entry.check else "no check"
         rows.append(
             {
                 "mistake": f"[{entry.mistake}]({link})"
                 if link
                 else entry.mistake,
                 "what you see": entry.symptom,
-                "found by": f"[`{entry.check}`](contract.md#what-each-check-finds)"
-                if entry.check
-                else "no check",
+                "found by": found,
                 "today": summary(entry, record),
             }
         )

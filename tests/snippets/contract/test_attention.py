@@ -204,3 +204,21 @@ def entries() -> list[Entry]:
 def test_the_corpus_is_large() -> None:
     assert len(entries()) >= 60
     assert len(wrong_attention.ALL) + len(wrong_multi_head.ALL) >= 200
+
+
+def normed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention by cosines, as with normalised queries and keys."""
+    q, k = (nn.functional.normalize(x, dim=-1) for x in (q, k))
+    output: torch.Tensor = (10 * q @ k.mT).softmax(-1) @ v
+    return output
+
+
+def cosines(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    q, k = (nn.functional.normalize(x, dim=-1) for x in (q, k))
+    return 10 * q @ k.mT
+
+
+def test_logits_of_another_kind_are_a_setting() -> None:
+    assert check_attention(normed).failures
+    report = check_attention(normed, score=cosines)
+    assert not report.failures, told(report)
