@@ -87,7 +87,7 @@ def test_every_check_names_a_page_of_the_site() -> None:
 def test_every_setting_is_described(kind: str) -> None:
     described = page.described(page.SUBJECTS[kind])
     fields = dataclasses.fields(page.SUBJECTS[kind])
-    found_out = {"detected", "dtype", "same_lengths", "needs_mask"}  # no settings
+    found_out = {"detected", "dtype", "same_lengths", "needs_mask", "found", "reseeded"}
     settings = [f.name for f in fields if f.init and f.name not in found_out]
     assert set(settings) - set(described) == set()
     assert all(meaning for _, meaning in described.values())
