@@ -1626,6 +1626,38 @@ def attention_empty_rows(s: Attention) -> Finding:
     )
 
 
+def nan_gradients(empty: str | None, forward: bool, measured: str) -> Finding:
+    """Finding about NaN gradients beside a row that the loss leaves out."""
+    verdict = hazard if forward and empty in (None, "nan") else failed
+    return verdict(
+        "With one query without keys, gradients are NaN even though the loss "
+        "leaves that query out.",
+        measured,
+        "finite gradients",
+        (
+            "the row is NaN, and 0 · NaN in the backward pass is NaN: "
+            if forward
+            else "NaN is replaced after the softmax (nan_to_num, torch.where), "
+            "which mends the output only: "
+        )
+        + "give empty rows finite logits before the softmax, and zero weights "
+        "after it.",
+    )
+
+
+def window_seen(seen: list[int], wanted: list[int], window: int) -> Finding:
+    """Finding about the numbers of keys that queries see through a window."""
+    if seen == wanted:
+        return passed(f"keys seen by each query {seen}", f"{wanted}")
+    return failed(
+        f"The window holds {seen[-1]} keys.",
+        f"keys seen by each query {seen}",
+        f"{wanted}, {window} at most",
+        "the window counts the query's own key: i - j < W with j <= i. "
+        "i - j <= W keeps one more, and so does triu(-W).",
+    )
+
+
 @check("core/empty-rows")
 def attention_empty_rows_backward(s: Attention) -> Finding:
     """Gradients with an empty row, also when the loss leaves it out."""
@@ -1645,20 +1677,8 @@ def attention_empty_rows_backward(s: Attention) -> Finding:
     ]
     if not names:
         return passed("finite gradients when the loss leaves the row out", "")
-    verdict = hazard if forward and s.empty in (None, "nan") else failed
-    return verdict(
-        "With one query without keys, gradients are NaN even though the loss "
-        "leaves that query out.",
-        f"NaN in the gradient of {', '.join(names)}",
-        "finite gradients",
-        (
-            "the row is NaN, and 0 · NaN in the backward pass is NaN: "
-            if forward
-            else "NaN is replaced after the softmax (nan_to_num, torch.where), "
-            "which mends the output only: "
-        )
-        + "give empty rows finite logits before the softmax, and zero weights "
-        "after it.",
+    return nan_gradients(
+        s.empty, forward, f"NaN in the gradient of {', '.join(names)}"
     )
 
 
@@ -2395,15 +2415,7 @@ def attention_window_length(s: Attention) -> Finding:
     weights = s.weights(q, k, causal=True)
     seen = (weights > 1e-12).sum(-1)[0, 0].tolist()
     wanted = s.visible(n, n, None, causal=True)[0, 0].sum(-1).tolist()
-    if seen == wanted:
-        return passed(f"keys seen by each query {seen}", f"{wanted}")
-    return failed(
-        f"The window holds {seen[-1]} keys.",
-        f"keys seen by each query {seen}",
-        f"{wanted}, {s.window} at most",
-        "the window counts the query's own key: i - j < W with j <= i. "
-        "i - j <= W keeps one more, and so does triu(-W).",
-    )
+    return window_seen(seen, wanted, s.window)
 
 
 @check("core/order")
@@ -3929,20 +3941,10 @@ def multi_head_empty_rows_backward(s: MultiHead) -> Finding:
     if not bad:
         return passed("finite gradients when the loss leaves the row out", "")
     forward = bool(output[empty].isnan().any())
-    verdict = hazard if forward and s.empty in (None, "nan") else failed
-    return verdict(
-        "With one query without keys, gradients are NaN even though the loss "
-        "leaves that query out.",
+    return nan_gradients(
+        s.empty,
+        forward,
         f"NaN in {bad} of {len(grads)} gradients (input and parameters)",
-        "finite gradients",
-        (
-            "the row is NaN, and 0 · NaN in the backward pass is NaN: "
-            if forward
-            else "NaN is replaced after the softmax (nan_to_num, torch.where), "
-            "which mends the output only: "
-        )
-        + "give empty rows finite logits before the softmax, and zero weights "
-        "after it.",
     )
 
 
@@ -5160,15 +5162,7 @@ def multi_head_window_length(s: MultiHead) -> Finding:
     reach = influence(s, x, causal=True) > s.zero
     seen = reach.sum(-1).tolist()
     wanted = [min(i + 1, s.window) for i in range(n)]
-    if seen == wanted:
-        return passed(f"keys seen by each query {seen}", f"{wanted}")
-    return failed(
-        f"The window holds {seen[-1]} keys.",
-        f"keys seen by each query {seen}",
-        f"{wanted}",
-        "the window counts the query's own key: i - j < W with j <= i. "
-        "i - j <= W keeps one more, and so does triu(-W).",
-    )
+    return window_seen(seen, wanted, s.window)
 
 
 @check("practice/bugs-positions")
