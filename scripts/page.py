@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
+from mdit_py_plugins.front_matter import front_matter_plugin
 
 from scripts.project import Problem, Project
 from scripts.prose import DATA_OPEN, Bound, Prose
@@ -104,6 +105,7 @@ class _Reader:
         parser = MarkdownIt("commonmark").enable("table")
         dollarmath_plugin(parser, allow_space=False, allow_digits=False)
         footnote_plugin(parser, inline=False, move_to_end=False)
+        front_matter_plugin(parser)
         self.parser = parser
         self.tokens = parser.parse(page.text)
         self.prose = Prose(page.text)
@@ -121,7 +123,9 @@ class _Reader:
             if token.map is None or token.map[0] in filled:
                 continue
             first, end = token.map
-            if token.type == "fence":
+            if token.type == "front_matter":
+                self.prose.runs.append((first + 2, token.content))
+            elif token.type == "fence":
                 self._loose_fence(token, first)
             elif token.type == "code_block":
                 self.page.problem(

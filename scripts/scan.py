@@ -11,7 +11,7 @@ from posixpath import normpath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from lxml import html  # type: ignore[import-untyped]
+from lxml import html
 
 from scripts.project import Problem
 

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from mkdocs.livereload import LiveReloadServer
 
+from scripts.finish.built import finish
+from scripts.finish.steps import STEPS
 from scripts.mathematics import render_mathematics
 from scripts.project import Problem, Project
 from scripts.scan import scan
@@ -36,7 +38,12 @@ def build_site(project: Project, target: Path | None = None) -> list[Problem]:
     base = urlsplit(os.environ.get("SITE_URL", "")).path
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
         new = Path(temporary) / "new"
-        problems = _generate(project, new) or render_mathematics(new, project) or scan(new, base)
+        problems = (
+            _generate(project, new)
+            or render_mathematics(new, project)
+            or finish(new, project, STEPS)
+            or scan(new, base)
+        )
         if not problems:
             if target.exists():
                 target.rename(Path(temporary) / "old")

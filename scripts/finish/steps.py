@@ -1,0 +1,8 @@
+"""What is done to the generator's HTML, in this order."""
+
+from __future__ import annotations
+
+from scripts.finish.accessible import make_accessible
+from scripts.finish.built import Step
+
+STEPS: tuple[Step, ...] = (make_accessible,)
