@@ -35,20 +35,20 @@ def build_site(project: Project, target: Path | None = None) -> list[Problem]:
     """Build into ``target`` (the project's site); on a problem, what stands there stays."""
     target = target or project.site
     target.parent.mkdir(parents=True, exist_ok=True)
-    base = urlsplit(os.environ.get("SITE_URL", "")).path
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
         new = Path(temporary) / "new"
-        problems = (
-            _generate(project, new)
-            or render_mathematics(new, project)
-            or finish(new, project, STEPS)
-            or scan(new, base)
-        )
+        problems = _generate(project, new) or complete(new, project)
         if not problems:
             if target.exists():
                 target.rename(Path(temporary) / "old")
             new.rename(target)
     return problems
+
+
+def complete(site: Path, project: Project) -> list[Problem]:
+    """Make of a generator's HTML what readers get, and look it through."""
+    base = urlsplit(os.environ.get("SITE_URL", "")).path
+    return render_mathematics(site, project) or finish(site, project, STEPS) or scan(site, base)
 
 
 def make_server(
