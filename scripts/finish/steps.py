@@ -4,5 +4,9 @@ from __future__ import annotations
 
 from scripts.finish.accessible import make_accessible
 from scripts.finish.built import Step
+from scripts.finish.figures import place_figures
 
-STEPS: tuple[Step, ...] = (make_accessible,)
+STEPS: tuple[Step, ...] = (
+    place_figures,
+    make_accessible,
+)
