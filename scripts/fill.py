@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from scripts import source
+from scripts import source, tasks
 from scripts.page import CONTINUED, FENCED, Directive, Page
 from scripts.project import Problem, Project
 from scripts.prose import Bound
@@ -119,6 +119,10 @@ def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled
                 continue
             elif directive.kind == "file":
                 body = _download(project, page, directive, filled)
+            elif directive.kind == "tagged":
+                body = tasks.listed(project, page.name, directive.name)
+                if not body:
+                    raise source.SourceError("no page has this tag: remove this, or tag a page")
             else:
                 body = _result(project, page, directive, own, filled)
         except source.SourceError as error:

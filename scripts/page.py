@@ -17,9 +17,9 @@ from scripts.project import Problem, Project
 from scripts.prose import DATA_OPEN, Bound, Prose
 
 FENCED = ("imports", "source", "example", "output")
-KINDS = (*FENCED, "table", "figure", "numbers", "file")
+KINDS = (*FENCED, "table", "figure", "numbers", "file", "tagged")
 CONTINUED = "<!--pytest-codeblocks:cont-->"
-COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+))?\s*-->")
+COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+(?: [\w./-]+)*))?\s*-->")
 UNPRINTED = ("Cc", "Cf", "Zl", "Zp")  # Unicode's categories of control and format characters
 PYTHON_LINE = re.compile(r"^\s*```python\s*$", re.MULTILINE)
 
@@ -214,7 +214,7 @@ class _Reader:
                     f"it should open with {expected}",
                 )
             return token.map[1]
-        opening_of = {"figure": "![", "file": "["}
+        opening_of = {"figure": "![", "file": "[", "tagged": "- "}
         end = start
         while line(end).startswith(opening_of.get(kind, "|")):
             end += 1

@@ -15,6 +15,7 @@ from scripts.listing import list_numbers
 from scripts.page import Page, read_page
 from scripts.project import Problem, Project
 from scripts.run import Results, Settings, run_pages
+from scripts.tasks import head_problems
 
 
 @dataclass
@@ -50,6 +51,7 @@ def survey(project: Project, names: list[str], settings: Settings, *, cached: bo
         found.problems += page.problems
     needed = sorted(set().union(*map(needed_pages, pages))) if pages else []
     found.problems += _without_module(project, pages)
+    found.problems += head_problems(project, [page.name for page in pages if not page.problems])
     known = set(project.pages())
     runnable = [name for name in needed if name in known and project.module(name).is_file()]
     results = _results(project, runnable, settings, found, cached=cached)
