@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
 from filelock import FileLock, Timeout  # noqa: E402
 
-from scripts.project import Problem, Project  # noqa: E402
+from scripts.project import Problem, Project, is_lab  # noqa: E402
 from scripts.run import NoDeviceError, Settings, prepare  # noqa: E402
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = HOME) -> int:
 def check(project: Project, names: list[str], settings: Settings) -> int:
     """Compare the pages with a fresh run; write nothing."""
     prepare()  # the imports below take time, in which it has torch imported
-    from scripts import compare
+    from scripts import compare, lab
     from scripts.survey import stray_files, survey
 
     found = survey(project, names, settings, cached=False)
@@ -78,8 +78,10 @@ def check(project: Project, names: list[str], settings: Settings) -> int:
     for page in sorted(found.filled, key=lambda page: page.page.lists_numbers()):
         if not (found.problems and page.page.lists_numbers()):
             found.problems += compare.differences(project, page, units)
+            if is_lab(page.page.name):
+                found.problems += lab.differences(project, page)
         found.problems += compare.uncounted(page.page, page)
-    if names == project.pages():
+    if names == project.names():
         found.problems += [
             Problem(project.relative(path), 1, "no page shows this file: delete it")
             for path in stray_files(project, found)
@@ -92,6 +94,7 @@ def check(project: Project, names: list[str], settings: Settings) -> int:
 
 def build(project: Project, names: list[str], settings: Settings, *, everything: bool) -> int:
     """Write what the page modules give into the pages, then build the site."""
+    from scripts.percent import with_prose
     from scripts.site import build_site
     from scripts.survey import stray_files, survey
 
@@ -102,8 +105,12 @@ def build(project: Project, names: list[str], settings: Settings, *, everything:
         for page, text in texts:
             for path, (_, right) in page.files.items():
                 _write(path, right)
-            _write(project.markdown(page.page.name), text)
-        if names == project.pages():
+            path = project.source(page.page.name)
+            if is_lab(page.page.name):
+                _write(path, with_prose(path.read_text(encoding="utf-8"), text))
+            else:
+                _write(path, text)
+        if names == project.names():
             for path in stray_files(project, found):
                 path.unlink()
         found.problems += build_site(project)
@@ -132,7 +139,7 @@ def _serve(project: Project, settings: Settings) -> None:
     from scripts.site import serve
 
     def rebuild() -> bool:
-        return build(project, project.pages(), settings, everything=False) == 0
+        return build(project, project.names(), settings, everything=False) == 0
 
     serve(project, rebuild, "127.0.0.1", 8000)
 
@@ -148,7 +155,7 @@ def _options(project: Project, arguments: Sequence[str] | None) -> argparse.Name
         "pages",
         nargs="*",
         metavar="PAGE",
-        help="a page, such as docs/core/scaling.md (default: all)",
+        help="a page or a lab, such as docs/core/scaling.md (default: all)",
     )
     parser.add_argument(
         "--check", action="store_true", help="verify against a fresh run, write nothing"
@@ -184,11 +191,11 @@ def _options(project: Project, arguments: Sequence[str] | None) -> argparse.Name
         parser.error(
             "--check runs everything afresh and writes nothing: leave out --serve and --all"
         )
-    known = project.pages()
+    known = project.names()
     named = {given: _page(project, known, given) for given in options.pages}
     for given, name in named.items():
         if name is None:
-            pages = ", ".join(f"docs/{page}.md" for page in known)
+            pages = ", ".join(project.relative(project.published(page)) for page in known)
             parser.error(f"there is no page {given}: expected one of {pages}")
     options.pages = sorted(set(named.values())) or known
     return options
@@ -198,8 +205,8 @@ def _page(project: Project, known: list[str], given: str) -> str | None:
     path = Path(given)
     for candidate in (Path.cwd() / path, project.root / path, project.docs / path):
         if candidate.is_relative_to(project.docs):
-            name = candidate.relative_to(project.docs).as_posix().removesuffix(".md")
-            if name in known:
+            name = candidate.relative_to(project.docs).with_suffix("").as_posix()
+            if name in known and candidate.suffix in ("", project.published(name).suffix):
                 return name
     return None
 

@@ -11,10 +11,11 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from scripts.percent import digest
 from scripts.project import HOME, Project
 from scripts.run import Results, Settings
 
-MACHINERY = ("worker", "device", "style")
+MACHINERY = ("worker", "device", "style", "percent")
 
 
 def environment(settings: Settings) -> dict[str, str]:
@@ -39,7 +40,7 @@ def load(project: Project, page: str, settings: Settings) -> Results | None:
         results = Results(**kept["results"])
         files = results.files or {}
         fresh = kept["environment"] == environment(settings) and all(
-            _hash(project.root / file) == digest for file, digest in files.items()
+            _hash(project, project.root / file) == digest for file, digest in files.items()
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # no whole result stands there
@@ -69,5 +70,9 @@ def _path(project: Project, page: str) -> Path:
     return project.cache / "pages" / f"{page}.json"
 
 
-def _hash(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+def _hash(project: Project, path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    if path.parent == project.labs:
+        return digest(path.read_text(encoding="utf-8"))
+    return hashlib.sha256(path.read_bytes()).hexdigest()

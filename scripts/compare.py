@@ -31,13 +31,15 @@ def differences(project: Project, filled: Filled, units: int) -> Iterator[Proble
             continue
         start = page.line_at(directive.start)
         measured = directive.kind in ("output", "table", "numbers")
-        for line, old, new in _lines(printed, block.text, units if measured else 0):
-            yield Problem(page.file, start + line, f"{_said(old, new)} ({directive})")
+        for line, old, new in line_differences(printed, block.text, units if measured else 0):
+            yield Problem(page.file, start + line, f"{said(old, new)} ({directive})")
     for number in filled.numbers:
         message = difference(number.bound.printed, number.value, units)
         if message:
             yield Problem(page.file, number.bound.line, f"{message} ({number.key})")
     for path, (line, right) in filled.files.items():
+        if path.suffix == ".ipynb":
+            continue  # scripts.lab compares it cell by cell
         yield from _file(project, page, path, line, right, units)
 
 
@@ -49,18 +51,21 @@ def _file(
         yield Problem(page.file, line, f"{name} is missing: run scripts/build.py")
         return
     # On a GPU a coordinate of a drawn point moves by far more than its last printed place.
-    found = _lines(path.read_text(encoding="utf-8"), right, units * 1000)
+    found = line_differences(path.read_text(encoding="utf-8"), right, units * 1000)
     for number, old, new in found:
-        yield Problem(page.file, line, f"line {number + 1} of {name}: {_said(old, new)}")
+        yield Problem(page.file, line, f"line {number + 1} of {name}: {said(old, new)}")
         return
 
 
-def _said(old: str | None, new: str | None) -> str:
+def said(old: str | None, new: str | None) -> str:
+    """Say what is printed and what was measured."""
     printed = f"printed {old!r}" if old is not None else "printed nothing"
     return f"{printed}, measured {new!r}" if new is not None else f"{printed}, measured nothing"
 
 
-def _lines(printed: str, measured: str, units: int) -> Iterator[tuple[int, str | None, str | None]]:
+def line_differences(
+    printed: str, measured: str, units: int = 0
+) -> Iterator[tuple[int, str | None, str | None]]:
     """The lines that differ: number within the block (from 0), what is printed, what is right."""
     if printed == measured:
         return

@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from scripts import source, tasks
 from scripts.page import CONTINUED, FENCED, Directive, Page
-from scripts.project import Problem, Project
+from scripts.project import Problem, Project, is_lab
 from scripts.prose import Bound
 from scripts.rounding import NumberError, print_like
 from scripts.run import Results
@@ -44,6 +44,7 @@ class Filled:
 
     page: Page
     blocks: list[Block] = field(default_factory=list)
+    cells: list[Block] = field(default_factory=list)  # of a lab, whose notebook is one of the files
     numbers: list[Number] = field(default_factory=list)
     files: dict[Path, tuple[int, str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -74,8 +75,8 @@ class Filled:
 def needed_pages(page: Page) -> set[str]:
     """The pages whose results this page prints from, itself included where it has any."""
     needed = {_split(page, bound.key)[0] for bound in page.bound if not is_stated(bound.key)}
-    own = [d for d in page.directives if d.kind in ("example", "output", "table", "figure")]
-    return needed | ({page.name} if own else set())
+    own = any(d.kind in ("example", "output", "table", "figure") for d in page.directives)
+    return needed | ({page.name} if own or is_lab(page.name) else set())
 
 
 def is_stated(key: str) -> bool:

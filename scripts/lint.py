@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from scripts import source
 from scripts.fill import is_stated
 from scripts.page import Page
-from scripts.project import Problem, Project
+from scripts.project import LABS, Problem, Project, is_lab
 from scripts.run import Results
 
 _NUMERAL = re.compile(
@@ -69,6 +69,8 @@ def stated_numbers(page: Page) -> Iterator[Problem]:
 
 def unshown(project: Project, page: Page, results: Results) -> Iterator[Problem]:
     """Functions of the page's module that the page does not show, and outputs left out."""
+    if is_lab(page.name):
+        return
     module = project.module(page.name)
     shown = {(d.kind, d.name): d.line for d in page.directives}
     lines = source.definitions(module)
@@ -92,12 +94,21 @@ def unshown(project: Project, page: Page, results: Results) -> Iterator[Problem]
 
 
 def strays(project: Project, pages: list[str]) -> Iterator[Problem]:
-    """Page modules without a page, and pages that only the site generator would take for one."""
+    """Modules without a page, labs without a script, and pages that only the generator knows."""
     for path in sorted(project.docs.rglob("*")):
         if path.suffix in (".markdown", ".mdown", ".mkdn", ".mkd"):
             yield Problem(
                 project.relative(path), 1, "the page is never checked: end its name in .md"
             )
+        elif path.suffix == ".ipynb" and path not in {project.notebook(page) for page in pages}:
+            yield Problem(
+                project.relative(path),
+                1,
+                f"the notebook has no script: write one in {project.relative(project.labs)} or "
+                "delete the notebook",
+            )
+        elif path.suffix == ".md" and path.parent == project.docs / LABS:
+            yield Problem(project.relative(path), 1, "this folder is for notebooks: move the page")
     known = {project.module(page) for page in pages}
     for module in sorted(project.modules.rglob("*.py")):
         if module not in known and module.name != "__init__.py":

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 
 from scripts.fill import Block, Filled, Number, is_stated, markdown_table
-from scripts.project import Problem, Project
+from scripts.project import Problem, Project, is_lab
 from scripts.rounding import NumberError, noise_of, print_like, read
 from scripts.run import Results
 
@@ -53,7 +53,8 @@ def list_numbers(
         names = {directive.name for directive in directives}
         for name in sorted(set(entries) - names - {filled.page.name}):
             if entries[name]:
-                message = f"the numbers of docs/{name}.md are missing: add <!-- numbers: {name} -->"
+                file = project.relative(project.published(name))
+                message = f"the numbers of {file} are missing: add <!-- numbers: {name} -->"
                 problems.append(Problem(filled.page.file, directives[0].line, message))
         lines = [
             json.dumps(asdict(entry), ensure_ascii=False)
@@ -81,10 +82,11 @@ def _entries(project: Project, filled: Filled, results: Mapping[str, Results]) -
                 continue
             noise = None if isinstance(number.value, str) else noise_of(number.value)
             yield _entry(page.name, "prose", "measured", right, noise, source)
-    for block in filled.blocks:
+    for block in filled.blocks + filled.cells:
         if block.directive.kind in ("output", "table"):
-            kind = "example" if block.directive.kind == "output" else "table"
-            source = f"{project.relative(project.module(page.name))}:{kind}_{block.directive.name}"
+            kind = "example_" if block.directive.kind == "output" else "table_"
+            name = f"{'' if is_lab(page.name) else kind}{block.directive.name}"
+            source = f"{project.relative(project.module(page.name))}:{name}"
             place = f"{block.directive.kind}: {block.directive.name}"
             for match in _NUMERAL.finditer(block.text):
                 yield _entry(page.name, place, "as text", match[0], None, source)
@@ -109,8 +111,8 @@ def _plain(value: Decimal) -> float | int:
 def _function(project: Project, number: Number, results: Mapping[str, Results]) -> str:
     page, _, name = number.key.rpartition(":")
     name = name.partition(".")[0]
-    kind = "table" if name in results[page].tables else "example"
-    return f"{project.relative(project.module(page))}:{kind}_{name}"
+    kind = "table_" if name in results[page].tables else "example_"
+    return f"{project.relative(project.module(page))}:{'' if is_lab(page) else kind}{name}"
 
 
 def _rows(entries: list[Entry]) -> Iterator[dict[str, str]]:
@@ -119,7 +121,8 @@ def _rows(entries: list[Entry]) -> Iterator[dict[str, str]]:
     for entry in entries:
         source = entry.source
         if entry.kind in ("measured", "as text"):
-            module, _, function = source.removeprefix("snippets/pages/").partition(":")
+            path = source.removeprefix("snippets/").removeprefix("pages/")
+            module, _, function = path.partition(":")
             source = f"`{function}` of `{module}`"
         if entry.place == "prose":
             unit = "as it stands" if entry.last_place is None else f"{entry.last_place:g}"

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from scripts.project import Problem, Project
+from scripts.percent import prose_of
+from scripts.project import Problem, Project, is_lab
 
 FENCE = "---"
 _EXPECTED = "expected description, tags and needs, as the README shows"
@@ -32,9 +33,11 @@ def lines_of_matter(text: str) -> int:
 
 def read_matter(project: Project, name: str) -> tuple[Matter, list[Problem]]:
     """Read the head of the page ``name``, and say what is wrong with it."""
-    path = project.markdown(name)
+    path = project.source(name)
     file = project.relative(path)
     text = path.read_text(encoding="utf-8")
+    if is_lab(name):
+        text = prose_of(text)
     head = "\n".join(text.split("\n")[1 : max(1, lines_of_matter(text) - 1)])
     try:
         given = yaml.safe_load(head) or {}
@@ -69,7 +72,7 @@ def read_matter(project: Project, name: str) -> tuple[Matter, list[Problem]]:
         problem("description", f"description is {description!r}: write one sentence")
         description = ""
     matter = Matter(" ".join(description.split()), texts("tags"), texts("needs"), lines)
-    known = project.pages()
+    known = project.names()
     for needed in matter.needs:
         if needed not in known or needed == name:
             problem("needs", f"needs names {needed}: expected another page, such as core/lookup")

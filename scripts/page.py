@@ -13,7 +13,8 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
-from scripts.project import Problem, Project
+from scripts.percent import prose_of
+from scripts.project import Problem, Project, is_lab
 from scripts.prose import DATA_OPEN, Bound, Prose
 
 FENCED = ("imports", "source", "example", "output")
@@ -75,7 +76,7 @@ class Page:
 
 def read_page(project: Project, name: str) -> Page:
     """Take the page apart; everything wrong with its form is in ``problems``."""
-    path = project.markdown(name)
+    path = project.source(name)
     raw = path.read_bytes()
     try:
         text = raw.decode("utf-8-sig").replace("\r\n", "\n")
@@ -85,13 +86,16 @@ def read_page(project: Project, name: str) -> Page:
         byte = f"byte 0x{raw[error.start]:02x}"
         page.problem(line, f"the page is not UTF-8 ({byte} cannot be read): save it as UTF-8")
         return page
-    page = Page(name, project.relative(path), text)
+    page = Page(name, project.relative(path), prose_of(text) if is_lab(name) else text)
     for offset, character in enumerate(text):
         if character not in "\n\t" and unicodedata.category(character) in UNPRINTED:
             message = f"the character U+{ord(character):04X} cannot be seen: remove it"
             page.problem(page.line_at(offset), message)
     if not page.problems:
         _Reader(page).read()
+    if is_lab(name):
+        for directive in page.directives:
+            page.problem(directive.line, f"{directive} stands in a lab, which has no directives")
     return page
 
 

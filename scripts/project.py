@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
+LABS = "labs"
 
 
 @dataclass(frozen=True, order=True)
@@ -18,6 +19,11 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.message}"
+
+
+def is_lab(name: str) -> bool:
+    """Whether the name is a lab's, not a page's."""
+    return name.startswith(f"{LABS}/")
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,11 @@ class Project:
     def modules(self) -> Path:
         """The page modules; the tree mirrors ``docs``, hyphens become underscores."""
         return self.root / "snippets" / "pages"
+
+    @property
+    def labs(self) -> Path:
+        """The labs: scripts in percent format, which become notebooks in ``docs/labs``."""
+        return self.root / "snippets" / LABS
 
     @property
     def figures(self) -> Path:
@@ -67,10 +78,28 @@ class Project:
             for path in self.docs.rglob("*.md")
         )
 
+    def names(self) -> list[str]:
+        """Every page's and every lab's name; a lab's is such as ``labs/scale``."""
+        labs = (path.stem.replace("_", "-") for path in self.labs.glob("*.py"))
+        return self.pages() + sorted(f"{LABS}/{lab}" for lab in labs)
+
     def markdown(self, page: str) -> Path:
         """The page's Markdown file."""
         return self.docs / f"{page}.md"
 
-    def module(self, page: str) -> Path:
-        """The module that the page runs."""
-        return self.modules / f"{page.replace('-', '_')}.py"
+    def notebook(self, lab: str) -> Path:
+        """The lab's notebook, as published."""
+        return self.docs / f"{lab}.ipynb"
+
+    def module(self, name: str) -> Path:
+        """The module that the page runs, or the lab's script."""
+        folder = self.labs.parent if is_lab(name) else self.modules
+        return folder / f"{name.replace('-', '_')}.py"
+
+    def published(self, name: str) -> Path:
+        """The page's Markdown or the lab's notebook: what the generator reads."""
+        return self.notebook(name) if is_lab(name) else self.markdown(name)
+
+    def source(self, name: str) -> Path:
+        """The file in which the prose of the page or the lab is written."""
+        return self.module(name) if is_lab(name) else self.markdown(name)

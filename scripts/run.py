@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from scripts import source
-from scripts.project import HOME, Problem, Project
+from scripts.project import HOME, Problem, Project, is_lab
 
 
 @dataclass
@@ -118,7 +119,9 @@ def run_pages(
 def _start(project: Project, page: str, settings: Settings) -> _Run:
     file = project.relative(project.module(page))
     ours, theirs = multiprocessing.Pipe(duplex=False)
-    arguments = (theirs, str(project.root), file, settings.device, settings.threads)
+    # A lab's training would end elsewhere on another device: its numbers are a CPU's.
+    device = "cpu" if is_lab(page) else settings.device
+    arguments = (theirs, str(project.root), file, device, settings.threads)
     process = multiprocessing.get_context("forkserver").Process(target=_work, args=arguments)
     main = sys.modules["__main__"]
     try:
@@ -157,7 +160,8 @@ def _hear(project: Project, run: _Run) -> Results | None:
 
 def _lost(project: Project, run: _Run, what: str) -> Results:
     module = project.module(run.page)
-    line = source.definitions(module).get(run.function, 1)
+    at_line = re.search(r" line (\d+)$", run.function)
+    line = int(at_line[1]) if at_line else source.definitions(module).get(run.function, 1)
     return Results(
         problem=Problem(project.relative(module), line, f"{run.function or 'the module'} {what}")
     )

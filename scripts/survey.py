@@ -11,9 +11,11 @@ from tqdm import tqdm
 
 from scripts import cache, lint
 from scripts.fill import Filled, fill, needed_pages
+from scripts.lab import fill_lab
 from scripts.listing import list_numbers
 from scripts.page import Page, read_page
-from scripts.project import Problem, Project
+from scripts.percent import LabError
+from scripts.project import Problem, Project, is_lab
 from scripts.run import Results, Settings, run_pages
 from scripts.tasks import head_problems
 
@@ -29,18 +31,22 @@ class Survey:
 
     def counts(self) -> str:
         """One line: pages, blocks of each kind, numbers, and how many pages ran or were fresh."""
-        kinds = Counter(block.directive.kind for page in self.filled for block in page.blocks)
-        code = kinds["imports"] + kinds["source"] + kinds["example"]
+        kinds = Counter(
+            block.directive.kind for page in self.filled for block in page.blocks + page.cells
+        )
+        code = kinds["imports"] + kinds["source"] + kinds["example"] + kinds["code"]
         numbers = sum(len(page.numbers) for page in self.filled)
+        labs = sum(is_lab(page.page.name) for page in self.filled)
+        pages = f"{len(self.filled) - labs} pages" + f", {labs} labs" * (labs > 0)
         return (
-            f"{len(self.filled)} pages: {code} code blocks, {kinds['output']} outputs, "
+            f"{pages}: {code} code blocks, {kinds['output']} outputs, "
             f"{kinds['table']} tables, {kinds['figure']} figures, {numbers} numbers; "
             f"{self.ran} ran, {self.fresh} were fresh"
         )
 
     def checked(self) -> int:
         """How many blocks and numbers were compared with a result."""
-        return sum(len(page.blocks) + len(page.numbers) for page in self.filled)
+        return sum(len(page.blocks) + len(page.cells) + len(page.numbers) for page in self.filled)
 
 
 def survey(project: Project, names: list[str], settings: Settings, *, cached: bool) -> Survey:
@@ -52,7 +58,7 @@ def survey(project: Project, names: list[str], settings: Settings, *, cached: bo
     needed = sorted(set().union(*map(needed_pages, pages))) if pages else []
     found.problems += _without_module(project, pages)
     found.problems += head_problems(project, [page.name for page in pages if not page.problems])
-    known = set(project.pages())
+    known = set(project.names())
     runnable = [name for name in needed if name in known and project.module(name).is_file()]
     results = _results(project, runnable, settings, found, cached=cached)
     broken = {name for name, result in results.items() if result.problem}
@@ -60,12 +66,18 @@ def survey(project: Project, names: list[str], settings: Settings, *, cached: bo
         if page.problems or needed_pages(page) & broken or not needed_pages(page) <= set(results):
             continue
         filled = fill(project, page, results)
+        if is_lab(page.name):
+            try:
+                fill_lab(project, filled, results[page.name])
+            except LabError as error:
+                found.problems.append(Problem(page.file, error.line, str(error)))
+                continue
         found.problems += filled.problems
         found.problems += lint.unbound_numbers(page)
         found.problems += lint.stated_numbers(page)
         found.problems += lint.unshown(project, page, results.get(page.name, Results()))
         found.filled.append(filled)
-    if names == project.pages():
+    if names == project.names():
         found.problems += lint.strays(project, names)
         if not found.problems:
             found.problems += list_numbers(project, found.filled, results)
@@ -85,7 +97,8 @@ def _results(
 ) -> dict[str, Results]:
     kept = {name: cache.load(project, name, settings) for name in names} if cached else {}
     results = {name: result for name, result in kept.items() if result}
-    stale = [name for name in names if name not in results]
+    # Labs take longest: begun last, they would run on alone at the end.
+    stale = sorted(set(names) - set(results), key=lambda name: (not is_lab(name), name))
     found.fresh, found.ran = len(results), len(stale)
     running = run_pages(project, stale, settings)
     # disable=None: no bar where the output is no terminal.
@@ -99,15 +112,17 @@ def _results(
 
 
 def _without_module(project: Project, pages: list[Page]) -> Iterator[Problem]:
-    known = set(project.pages())
+    known = set(project.names())
     for page in pages:
         for name in sorted(needed_pages(page)):
             line = min(
                 [b.line for b in page.bound if b.key.startswith(f"{name}:") or name == page.name]
-                + [d.line for d in page.directives if name == page.name]
+                + [d.line for d in page.directives if name == page.name],
+                default=1,
             )
             if name not in known:
-                yield Problem(page.file, line, f"there is no page docs/{name}.md")
+                file = project.relative(project.published(name))
+                yield Problem(page.file, line, f"there is no page {file}")
             elif not project.module(name).is_file():
                 module = project.relative(project.module(name))
                 yield Problem(page.file, line, f"docs/{name}.md has no module: write {module}")
@@ -115,7 +130,7 @@ def _without_module(project: Project, pages: list[Page]) -> Iterator[Problem]:
 
 def stray_files(project: Project, found: Survey) -> list[Path]:
     """Figures and downloads that no page has any more; none while some page is not filled."""
-    if len(found.filled) < len(project.pages()):
+    if len(found.filled) < len(project.names()):
         return []
     shown = {path for page in found.filled for path in page.files}
     written = {*project.figures.rglob("*.svg"), *project.downloads.glob("*.py")}

@@ -17,7 +17,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import matplotlib as mpl
@@ -27,6 +29,8 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from scripts.device import NoDeviceError, on_device
+from scripts.percent import Cell, LabError, digest, read_cells
+from scripts.project import LABS
 from scripts.style import THEMES
 
 SEED = 0
@@ -46,6 +50,8 @@ def run_page(
 ) -> dict[str, Any]:
     """Run every ``example_``, ``table_`` and ``figure_`` function of the page module ``file``.
 
+    Where ``file`` is a lab's script, run its cells instead.
+
     Gives ``outputs``, ``values``, ``tables``, ``figures`` and the ``files`` that the run read (path
     to SHA-256), or ``error`` with the file and line of what went wrong, or ``no_device``. Calls
     ``tell`` with the name of each function as it begins: this process may not survive it.
@@ -59,23 +65,91 @@ def run_page(
     try:
         with warnings.catch_warnings(), on_device(device):
             warnings.simplefilter("error")
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
-                name = file.removesuffix(".py").replace("/", ".")
-                module = importlib.import_module(name)
-            if printed.getvalue():
-                raise PageError(1, f"importing the module prints {printed.getvalue()[:60]!r}")
-            for kind, name, function in _functions(module):
-                where = function.__name__
+            for where, run in _steps(root, file):
                 tell(where)
-                _run(kind, name, function, results)
+                run(results)
     except NoDeviceError as error:
         return {"no_device": str(error)}
-    except PageError as error:
+    except (PageError, LabError) as error:
         return {"error": (file, error.line, str(error))}
     except BaseException as error:  # noqa: BLE001 (also sys.exit, which must not end the build)
         return {"error": _locate(error, Path(root), file, where)}
     results["files"] = files.read(started)
+    if _is_lab(file) and results["files"]:
+        results["files"][file] = digest(Path(root, file).read_text(encoding="utf-8"))
     return results
+
+
+def _is_lab(file: str) -> bool:
+    return file.startswith(f"snippets/{LABS}/")
+
+
+def _steps(root: str, file: str) -> Iterator[tuple[str, Callable[[dict[str, Any]], None]]]:
+    """Give what is to run, one after the other: what to call it, and what runs it."""
+    if _is_lab(file):
+        yield from _cells(Path(root, file))
+        return
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    if printed.getvalue():
+        raise PageError(1, f"importing the module prints {printed.getvalue()[:60]!r}")
+    for kind, name, function in _functions(module):
+        yield function.__name__, partial(_run, kind, name, function)
+
+
+def _cells(path: Path) -> Iterator[tuple[str, Callable[[dict[str, Any]], None]]]:
+    """Give each code cell of a lab; they share the names of one module, as in a notebook."""
+    module = ModuleType("lab")
+    module.__file__ = str(path)
+    sys.modules["lab"] = module
+    cells = [c for c in read_cells(path.read_text(encoding="utf-8")) if c.kind != "markdown"]
+    for number, cell in enumerate(cells):
+        where = f"the cell at line {cell.line}"
+        yield where, partial(_run_cell, cell, str(number), str(path), vars(module))
+    for name, given in vars(module).items():
+        if isinstance(given, dict) and not name.startswith("_"):
+            yield name, partial(_values, name, given)
+
+
+def _run_cell(
+    cell: Cell, number: str, path: str, names: dict[str, Any], results: dict[str, Any]
+) -> None:
+    # At its own lines, so that an error names the right one.
+    code = compile("\n" * (cell.first - 1) + cell.source, path, "exec")
+    drawn = {}
+    for theme, settings in THEMES.items() if cell.kind == "figure" else [("", {})]:
+        with (
+            mpl.rc_context(settings),
+            contextlib.redirect_stdout(io.StringIO()) as printed,
+        ):
+            exec(code, names)  # noqa: S102
+            figures = plt.get_fignums()
+            if len(figures) != (cell.kind == "figure"):
+                raise PageError(
+                    cell.line,
+                    f"the {cell.kind} cell leaves {len(figures)} figures: a figure cell leaves "
+                    "one, any other none",
+                )
+            if figures:
+                drawn[theme] = _svg(plt.gcf())
+    if cell.kind == "figure":
+        results["figures"][number] = drawn
+    if cell.kind == "table":
+        results["tables"][number] = _rows(names.get("rows"), "rows", cell.line)
+    if text := printed.getvalue().rstrip():
+        if cell.kind != "code":
+            raise PageError(
+                cell.line, f"the {cell.kind} cell prints {text[:60]!r}: print elsewhere"
+            )
+        results["outputs"][number] = "\n".join(map(str.rstrip, text.split("\n"))) + "\n"
+
+
+def _values(name: str, given: dict[Any, Any], results: dict[str, Any]) -> None:
+    """Keep what prose can print of a dict; the rest is the code's own."""
+    for key, value in given.items():
+        if isinstance(key, str):
+            with contextlib.suppress(PageError):
+                results["values"][f"{name}.{key}"] = _plain(value, key, 1)
 
 
 def _functions(module: Any) -> Iterator[tuple[str, str, Callable[[], Any]]]:
@@ -139,15 +213,18 @@ def _table(name: str, function: Callable[[], Any], results: dict[str, Any]) -> A
     line = _line(function)
     returned, _ = _seeded(function)
     rows, values = returned if isinstance(returned, tuple) else (returned, None)
+    results["tables"][name] = _rows(rows, function.__name__, line)
+    return values
+
+
+def _rows(rows: Any, what: str, line: int) -> list[dict[str, str]]:
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise PageError(
-            line,
-            f"{function.__name__} should return a list of rows, each a dict of heading to cell",
+            line, f"{what} should return a list of rows, each a dict of heading to cell"
         )
     if any(list(row) != list(rows[0]) for row in rows):
-        raise PageError(line, f"the rows of {function.__name__} differ in their headings")
-    results["tables"][name] = [{str(k): str(v) for k, v in row.items()} for row in rows]
-    return values
+        raise PageError(line, f"the rows of {what} differ in their headings")
+    return [{str(k): str(v) for k, v in row.items()} for row in rows]
 
 
 def _figure(name: str, function: Callable[[], Any], results: dict[str, Any]) -> None:
@@ -165,11 +242,15 @@ def _figure(name: str, function: Callable[[], Any], results: dict[str, Any]) -> 
                 raise PageError(
                     line, f"{function.__name__} returned {type(figure).__name__}: return a Figure"
                 )
-            buffer = io.StringIO()
-            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-            plt.close("all")
-        drawn[theme] = "\n".join(row.rstrip() for row in buffer.getvalue().splitlines()) + "\n"
+            drawn[theme] = _svg(figure)
     results["figures"][name] = drawn
+
+
+def _svg(figure: Figure) -> str:
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close("all")
+    return "\n".join(row.rstrip() for row in buffer.getvalue().splitlines()) + "\n"
 
 
 def _locate(error: BaseException, root: Path, file: str, where: str) -> tuple[str, int, str]:

@@ -49,7 +49,7 @@ Step = Callable[[Built], list[Problem]]
 
 def read_site(folder: Path, project: Project) -> Built:
     """Parse every HTML file under ``folder``."""
-    known = set(project.pages())
+    known = set(project.names())
     pages = {}
     for path in sorted(folder.rglob("*.html")):
         file = path.relative_to(folder).as_posix()
