@@ -159,9 +159,9 @@ def _report(page: PurePosixPath, formula: Formula, error: str, project: Project)
     if source is None:
         return {Problem(str(page), 1, message)}
     text = source.read_text(encoding="utf-8")
-    # Quotes and lists put `>` and indentation where the formula itself has only white space.
-    tex = r"[\s>]+".join(re.escape(word) for word in formula.tex.split())
-    delimited = rf"(?:\$|\\\(|\\\[)[\s>]*(?P<tex>{tex})[\s>]*(?:\$|\\\)|\\\])"
+    # Quotes, lists and labs put `>`, indentation and `#` where the formula has only white space.
+    tex = r"[\s>#]+".join(re.escape(word) for word in formula.tex.split())
+    delimited = rf"(?:\$|\\\(|\\\[)[\s>#]*(?P<tex>{tex})[\s>#]*(?:\$|\\\)|\\\])"
     starts = [match.start("tex") for match in re.finditer(delimited, text)]
     if not starts:
         plain = re.search(tex, text)
@@ -176,4 +176,6 @@ def _markdown(page: PurePosixPath, project: Project) -> Path | None:
     names = [folder / f"{page.stem}.md"]
     if page.name == "index.html":
         names += [folder / "README.md", folder.parent / f"{folder.name}.md"]
-    return next((path for name in names if (path := project.docs / name).is_file()), None)
+    found = next((path for name in names if (path := project.docs / name).is_file()), None)
+    lab = page.with_suffix("").as_posix()
+    return project.module(lab) if found is None and lab in project.names() else found

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from mkdocs.livereload import LiveReloadServer
 
 from scripts.finish.built import finish
+from scripts.finish.labs import lay_out_labs
 from scripts.finish.steps import STEPS
 from scripts.mathematics import render_mathematics
 from scripts.project import Problem, Project
@@ -37,7 +38,9 @@ def build_site(project: Project, target: Path | None = None) -> list[Problem]:
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
         new = Path(temporary) / "new"
-        problems = _generate(project, new) or complete(new, project)
+        problems = (
+            _generate(project, new) or lay_out_labs(new, project) or complete(new, project)
+        )
         if not problems:
             if target.exists():
                 target.rename(Path(temporary) / "old")

@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from mkdocs.utils import yaml_load
 
 from scripts.matter import Matter, read_matter
-from scripts.project import Problem, Project
+from scripts.percent import prose_of
+from scripts.project import Problem, Project, is_lab
 
 LONGEST = 160  # what search engines and cards show of a description
 _LISTED = re.compile(r"^<!-- tagged: (.+?) -->$", re.MULTILINE)
@@ -22,7 +23,7 @@ def sections(project: Project) -> dict[str, tuple[str, ...]]:
     settings = project.root / "mkdocs.yml"
     nav = yaml_load(settings.read_bytes()).get("nav") if settings.is_file() else None
     placed = dict(_placed(nav or [], ()))
-    known = project.pages()
+    known = project.names()
     found = {name: placed[name] for name in placed if name in known}
     return found | {name: () for name in known if name not in found}
 
@@ -34,14 +35,14 @@ def heads(project: Project) -> dict[str, Matter]:
 
 def tasks(project: Project) -> dict[str, str]:
     """Every tag that some page lists, and that page."""
-    return {tag: name for name in project.pages() for tag in _LISTED.findall(_text(project, name))}
+    return {tag: name for name in project.names() for tag in _LISTED.findall(_text(project, name))}
 
 
 def listed(project: Project, page: str, tag: str) -> str:
     """The list of the pages with that tag, as it stands on ``page``; empty where there is none."""
     folder = PurePosixPath(page).parent
     return "".join(
-        f"- [{heading(project, name)}]({os.path.relpath(f'{name}.md', folder)}): "
+        f"- [{heading(project, name)}]({_link(project, name, folder)}): "
         f"{matter.description}\n"
         for name, matter in heads(project).items()
         if tag in matter.tags and name != page
@@ -61,7 +62,7 @@ def head_problems(project: Project, names: list[str]) -> Iterator[Problem]:
     for name in names:
         matter, problems = read_matter(project, name)
         yield from problems
-        file = project.relative(project.markdown(name))
+        file = project.relative(project.source(name))
         if problems or not known:
             continue
         for key in ("description", "tags"):
@@ -100,8 +101,13 @@ def _placed(nav: list[object], above: tuple[str, ...]) -> Iterator[tuple[str, tu
             if isinstance(inner, list):
                 yield from _placed(inner, (*above, title))
             else:
-                yield str(inner).removesuffix(".md"), above
+                yield str(inner).removesuffix(".md").removesuffix(".ipynb"), above
+
+
+def _link(project: Project, name: str, folder: PurePosixPath) -> str:
+    return os.path.relpath(project.published(name).relative_to(project.docs), folder)
 
 
 def _text(project: Project, name: str) -> str:
-    return project.markdown(name).read_text(encoding="utf-8-sig", errors="replace")
+    text = project.source(name).read_text(encoding="utf-8-sig", errors="replace")
+    return prose_of(text) if is_lab(name) else text

@@ -1,4 +1,7 @@
-"""Builds the site with Zensical, which reads the same settings, into the same finished HTML."""
+"""Builds the site with Zensical, which reads the same settings, into the same finished HTML.
+
+Zensical knows no notebooks: each lab stands in as the Markdown that MkDocs' page shows as well.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scripts.project import Problem, Project
+from scripts.finish.labs import as_markdown
+from scripts.project import Problem, Project, is_lab
 from scripts.site import complete
 
 
@@ -17,7 +21,12 @@ def build_with_zensical(project: Project, target: Path) -> list[Problem]:
     with TemporaryDirectory(prefix=".zensical-") as temporary:
         copy = Project(Path(temporary))
         shutil.copytree(project.docs, copy.docs)
-        shutil.copy(project.root / "mkdocs.yml", copy.root)
+        settings = (project.root / "mkdocs.yml").read_text(encoding="utf-8")
+        for lab in filter(is_lab, project.names()):
+            copy.notebook(lab).unlink()
+            copy.markdown(lab).write_text(as_markdown(project, lab), encoding="utf-8")
+            settings = settings.replace(f"- {lab}.ipynb\n", f"- {lab}.md\n")
+        (copy.root / "mkdocs.yml").write_text(settings, encoding="utf-8")
         done = subprocess.run(
             [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
             cwd=copy.root,
