@@ -38,9 +38,7 @@ def build_site(project: Project, target: Path | None = None) -> list[Problem]:
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
         new = Path(temporary) / "new"
-        problems = (
-            _generate(project, new) or lay_out_labs(new, project) or complete(new, project)
-        )
+        problems = _generate(project, new) or lay_out_labs(new, project) or complete(new, project)
         if not problems:
             if target.exists():
                 target.rename(Path(temporary) / "old")

@@ -42,8 +42,7 @@ def listed(project: Project, page: str, tag: str) -> str:
     """The list of the pages with that tag, as it stands on ``page``; empty where there is none."""
     folder = PurePosixPath(page).parent
     return "".join(
-        f"- [{heading(project, name)}]({_link(project, name, folder)}): "
-        f"{matter.description}\n"
+        f"- [{heading(project, name)}]({_link(project, name, folder)}): {matter.description}\n"
         for name, matter in heads(project).items()
         if tag in matter.tags and name != page
     )
