@@ -30,7 +30,7 @@ def differences(project: Project, filled: Filled, units: int) -> Iterator[Proble
             )
             continue
         start = page.line_at(directive.start)
-        measured = directive.kind in ("output", "table", "numbers")
+        measured = directive.kind in ("output", "planted", "table", "numbers")
         for line, old, new in line_differences(printed, block.text, units if measured else 0):
             yield Problem(page.file, start + line, f"{said(old, new)} ({directive})")
     for number in filled.numbers:
@@ -40,19 +40,21 @@ def differences(project: Project, filled: Filled, units: int) -> Iterator[Proble
     for path, (line, right) in filled.files.items():
         if path.suffix == ".ipynb":
             continue  # scripts.lab compares it cell by cell
-        yield from _file(project, page, path, line, right, units)
+        if path.is_file():
+            printed = path.read_text(encoding="utf-8")
+            yield from file_difference(project, page, path, line, printed, right, units)
+        else:
+            name = project.relative(path)
+            yield Problem(page.file, line, f"{name} is missing: run scripts/build.py")
 
 
-def _file(
-    project: Project, page: Page, path: Path, line: int, right: str, units: int
+def file_difference(
+    project: Project, page: Page, path: Path, line: int, printed: str, right: str, units: int
 ) -> Iterator[Problem]:
-    name = project.relative(path)
-    if not path.is_file():
-        yield Problem(page.file, line, f"{name} is missing: run scripts/build.py")
-        return
+    """The first difference of a file beside the page, whose directive is in that line."""
     # On a GPU a coordinate of a drawn point moves by far more than its last printed place.
-    found = line_differences(path.read_text(encoding="utf-8"), right, units * 1000)
-    for number, old, new in found:
+    for number, old, new in line_differences(printed, right, units * 1000):
+        name = project.relative(path)
         yield Problem(page.file, line, f"line {number + 1} of {name}: {said(old, new)}")
         return
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from scripts import source, tasks
-from scripts.page import CONTINUED, FENCED, Directive, Page
+from scripts.page import CONTINUED, FENCED, PRINTED, Directive, Page
 from scripts.project import Problem, Project, is_lab
 from scripts.prose import Bound
 from scripts.rounding import NumberError, print_like
@@ -107,7 +107,7 @@ def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled
             if (directive.kind, directive.name) in seen:
                 raise source.SourceError("this page has the same directive above: remove one")
             seen.add((directive.kind, directive.name))
-            if directive.kind == "numbers":  # which other pages print, so that they come first
+            if directive.kind in ("numbers", "planted"):  # these follow from other pages
                 continue
             piece = code.get(directive)
             if directive.kind == "imports":
@@ -130,7 +130,7 @@ def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled
             filled.problems.append(Problem(page.file, directive.line, f"{directive}: {error}"))
             continue
         if directive.kind in FENCED:
-            python = directive.kind != "output"
+            python = directive.kind not in PRINTED
             if "```" in body or "~~~" in body:
                 message = f"{directive}: ``` or ~~~ in this block would end it"
                 filled.problems.append(Problem(page.file, directive.line, message))

@@ -17,7 +17,8 @@ from scripts.percent import prose_of
 from scripts.project import Problem, Project, is_lab
 from scripts.prose import DATA_OPEN, Bound, Prose
 
-FENCED = ("imports", "source", "example", "output")
+PRINTED = ("output", "planted")  # blocks of text; the other fences are Python
+FENCED = ("imports", "source", "example", *PRINTED)
 KINDS = (*FENCED, "table", "figure", "numbers", "file", "tagged")
 CONTINUED = "<!--pytest-codeblocks:cont-->"
 COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+(?: [\w./-]+)*))?\s*-->")
@@ -86,7 +87,12 @@ def read_page(project: Project, name: str) -> Page:
         byte = f"byte 0x{raw[error.start]:02x}"
         page.problem(line, f"the page is not UTF-8 ({byte} cannot be read): save it as UTF-8")
         return page
-    page = Page(name, project.relative(path), prose_of(text) if is_lab(name) else text)
+    return take_apart(name, project.relative(path), prose_of(text) if is_lab(name) else text)
+
+
+def take_apart(name: str, file: str, text: str) -> Page:
+    """Take apart a page that reads so, whatever stands in the file."""
+    page = Page(name, file, text)
     for offset, character in enumerate(text):
         if character not in "\n\t" and unicodedata.category(character) in UNPRINTED:
             message = f"the character U+{ord(character):04X} cannot be seen: remove it"
@@ -176,7 +182,7 @@ class _Reader:
                 continue
             match = COMMENT.fullmatch(line)
             kind, name = (match[1], match[2] or "") if match else (line, "")
-            if kind not in KINDS or ("/" in name and kind != "numbers"):
+            if kind not in KINDS or ("/" in name and kind not in ("numbers", "planted")):
                 self.page.problem(
                     number + 1,
                     f"unknown directive {line}: expected one of "
@@ -210,7 +216,7 @@ class _Reader:
             token = fences.get(opening)
             if token is None or not token.map:
                 return start
-            expected = "~~~text" if kind == "output" else "```python"
+            expected = "~~~text" if kind in PRINTED else "```python"
             if line(opening).rstrip() != expected:
                 self.page.problem(
                     opening + 1,

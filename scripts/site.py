@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from mkdocs.livereload import LiveReloadServer
 
+from scripts.commit import commit_time
 from scripts.finish.built import finish
 from scripts.finish.labs import lay_out_labs
 from scripts.finish.steps import STEPS
@@ -24,7 +24,7 @@ from scripts.project import Problem, Project
 from scripts.scan import scan
 
 # Where git knows no commit, every build still has the same date: 2026-01-01.
-_NO_COMMIT = "1767225600"
+_NO_COMMIT = 1767225600
 _LOGGED = re.compile(
     r"^(?:WARNING|ERROR|CRITICAL) +- +(.*(?:\n(?![A-Z]+ +- |Aborted).*)*)", re.MULTILINE
 )
@@ -95,7 +95,7 @@ def _generate(project: Project, target: Path) -> list[Problem]:
         cwd=project.root,
         env={
             **os.environ,
-            "SOURCE_DATE_EPOCH": _commit_time(project),
+            "SOURCE_DATE_EPOCH": str(commit_time(project) or _NO_COMMIT),
             "PYTHONHASHSEED": "0",
             "NO_MKDOCS_2_WARNING": "1",
         },
@@ -108,17 +108,6 @@ def _generate(project: Project, target: Path) -> list[Problem]:
     if done.returncode and not problems:
         return [Problem("mkdocs.yml", 1, f"mkdocs failed: {done.stdout.strip()}")]
     return problems
-
-
-def _commit_time(project: Project) -> str:
-    git = shutil.which("git")
-    if git is None:
-        return _NO_COMMIT
-    command = [git, "log", "-1", "--format=%ct"]
-    done = subprocess.run(
-        command, cwd=project.root, capture_output=True, encoding="utf-8", check=False
-    )
-    return done.stdout.strip() or _NO_COMMIT
 
 
 def _problems(project: Project, output: str) -> Iterator[Problem]:

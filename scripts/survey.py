@@ -15,6 +15,7 @@ from scripts.lab import fill_lab
 from scripts.listing import list_numbers
 from scripts.page import Page, read_page
 from scripts.percent import LabError
+from scripts.planted import plant_faults, planted_pages
 from scripts.project import Problem, Project, is_lab
 from scripts.run import Results, Settings, run_pages
 from scripts.tasks import head_problems
@@ -55,7 +56,9 @@ def survey(project: Project, names: list[str], settings: Settings, *, cached: bo
     pages = [read_page(project, name) for name in names]
     for page in pages:
         found.problems += page.problems
-    needed = sorted(set().union(*map(needed_pages, pages))) if pages else []
+    planted = sorted(set().union(*map(planted_pages, pages)) & set(project.pages()))
+    needing = [*pages, *(read_page(project, name) for name in planted)]
+    needed = sorted(set().union(*map(needed_pages, needing)))
     found.problems += _without_module(project, pages)
     found.problems += head_problems(project, [page.name for page in pages if not page.problems])
     known = set(project.names())
@@ -76,6 +79,7 @@ def survey(project: Project, names: list[str], settings: Settings, *, cached: bo
         found.problems += lint.unbound_numbers(page)
         found.problems += lint.stated_numbers(page)
         found.problems += lint.unshown(project, page, results.get(page.name, Results()))
+        found.problems += plant_faults(project, filled, results)
         found.filled.append(filled)
     if names == project.names():
         found.problems += lint.strays(project, names)

@@ -17,9 +17,9 @@ def copy_small_site(root: Path) -> Project:
     settings = re.sub(r"^nav:\n(?:[ -].*\n|\n)*", "", settings, flags=re.MULTILINE)
     (root / "mkdocs.yml").write_text(settings, encoding="utf-8")
     project = Project(root)
-    style = Path("assets", "stylesheets", "extra.css")
-    (project.docs / style).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HOME / "docs" / style, project.docs / style)
+    for folder in ("stylesheets", "javascripts"):
+        path = Path("docs", "assets", folder)
+        shutil.copytree(HOME / path, root / path, dirs_exist_ok=True)
     return project
 
 

@@ -300,7 +300,8 @@ NAMES_NOTHING = {
         [
             f"{TINY}:28: unknown directive <!-- result: doubled -->: expected one of "
             "<!-- imports -->, <!-- source: name -->, <!-- example: name -->, "
-            "<!-- output: name -->, <!-- table: name -->, <!-- figure: name -->, "
+            "<!-- output: name -->, <!-- planted: name -->, <!-- table: name -->, "
+            "<!-- figure: name -->, "
             "<!-- numbers: name -->, <!-- file: name -->",
             f"{TINY}:29: nothing fills the fence ~~~text: write a directive on the line above it "
             "(shell lines go in a ~~~console fence)",
@@ -516,7 +517,8 @@ NAMES_NOTHING = {
         [
             f"{TINY}:1: unknown directive <!--pytest-codeblocks:skipfile-->: expected one of "
             "<!-- imports -->, <!-- source: name -->, <!-- example: name -->, "
-            "<!-- output: name -->, <!-- table: name -->, <!-- figure: name -->, "
+            "<!-- output: name -->, <!-- planted: name -->, <!-- table: name -->, "
+            "<!-- figure: name -->, "
             "<!-- numbers: name -->, <!-- file: name -->"
         ],
     ),
