@@ -109,14 +109,13 @@ def _explain(
 
 
 def _link(data: HtmlElement, number: int, target: str) -> None:
-    """Make the number itself the link; its text stays as it is, and may be selected."""
+    """Make the number itself the link; its text stays as it is."""
     link = builder.A(
         {
             "class": "number",
             "id": f"number-{number}",
             "href": target,
             "aria-describedby": _HEADING,
-            "draggable": "false",
         }
     )
     link.text, data.text = data.text, None

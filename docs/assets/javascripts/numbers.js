@@ -100,7 +100,6 @@
         return;
       }
       if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-      if (String(getSelection())) return event.preventDefault(); // it was being selected
       if (link === number && kept) hide();
       else {
         show(link);
