@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from mkdocs.utils import yaml_load
+from mkdocs.utils.yaml import yaml_load
 
 from scripts.matter import Matter, read_matter
 from scripts.percent import prose_of
@@ -21,7 +21,7 @@ _HEADING = re.compile(r"^# +(.+?)(?: *\{[^{}]*\})? *$", re.MULTILINE)
 def sections(project: Project) -> dict[str, tuple[str, ...]]:
     """Each page's sections in the navigation, in reading order; what has no place comes last."""
     settings = project.root / "mkdocs.yml"
-    nav = yaml_load(settings.read_bytes()).get("nav") if settings.is_file() else None
+    nav = yaml_load(settings.read_text(encoding="utf-8")).get("nav") if settings.is_file() else None
     placed = dict(_placed(nav or [], ()))
     known = project.names()
     found = {name: placed[name] for name in placed if name in known}
