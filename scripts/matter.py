@@ -65,8 +65,12 @@ def read_matter(project: Project, name: str) -> tuple[Matter, list[Problem]]:
         return tuple(value)
 
     for key in given:
-        if key not in ("description", "tags", "needs"):
+        if key not in ("description", "tags", "needs", "search"):
             problem(key, f"unknown key {key} in the head of the page: {_EXPECTED}")
+    search = given.get("search", {"boost": 1})  # for the theme, which reads it by itself
+    boost = search.get("boost") if isinstance(search, dict) and len(search) == 1 else None
+    if not isinstance(boost, int | float):
+        problem("search", f"search is {search!r}: write {{boost: 2}}, or another factor")
     description = given.get("description", "")
     if not isinstance(description, str):
         problem("description", f"description is {description!r}: write one sentence")

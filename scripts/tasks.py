@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 from mkdocs.utils.yaml import yaml_load
 
@@ -18,11 +19,15 @@ _LISTED = re.compile(r"^<!-- tagged: (.+?) -->$", re.MULTILINE)
 _HEADING = re.compile(r"^# +(.+?)(?: *\{[^{}]*\})? *$", re.MULTILINE)
 
 
+def settings(project: Project) -> dict[str, Any]:
+    """What mkdocs.yml says."""
+    path = project.root / "mkdocs.yml"
+    return yaml_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
 def sections(project: Project) -> dict[str, tuple[str, ...]]:
     """Each page's sections in the navigation, in reading order; what has no place comes last."""
-    settings = project.root / "mkdocs.yml"
-    nav = yaml_load(settings.read_text(encoding="utf-8")).get("nav") if settings.is_file() else None
-    placed = dict(_placed(nav or [], ()))
+    placed = dict(_placed(settings(project).get("nav", []), ()))
     known = project.names()
     found = {name: placed[name] for name in placed if name in known}
     return found | {name: () for name in known if name not in found}
@@ -36,6 +41,11 @@ def heads(project: Project) -> dict[str, Matter]:
 def tasks(project: Project) -> dict[str, str]:
     """Every tag that some page lists, and that page."""
     return {tag: name for name in project.names() for tag in _LISTED.findall(_text(project, name))}
+
+
+def anchor(tag: str) -> str:
+    """The anchor of the heading over a task's list."""
+    return tag.lower().replace(" ", "-")
 
 
 def listed(project: Project, page: str, tag: str) -> str:

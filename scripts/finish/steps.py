@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from scripts.finish.about import tell_about
 from scripts.finish.accessible import make_accessible
 from scripts.finish.blocks import name_blocks
 from scripts.finish.built import Step
 from scripts.finish.figures import place_figures
+from scripts.finish.findable import make_findable
+from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
+from scripts.finish.titles import check_titles
 from scripts.finish.verified import tell_verified
 
+# The first two look at the pages as their authors wrote them.
 STEPS: tuple[Step, ...] = (
+    check_titles,
+    tell_about,
     place_figures,
     name_blocks,
     explain_numbers,
     tell_verified,
+    help_the_lost,
+    make_findable,
     make_accessible,
 )

@@ -40,6 +40,8 @@ WRONG = {
     "description: [a]": (2, "description is ['a']: write one sentence"),
     "description: a\ntags: learn": (3, "tags is 'learn': write a list of texts"),
     "needs: [nowhere]": (2, "needs names nowhere: expected another page, such as core/lookup"),
+    "search: {boots: 2}": (2, "search is {'boots': 2}: write {boost: 2}, or another factor"),
+    "search: 2": (2, "search is 2: write {boost: 2}, or another factor"),
     "needs: [page]": (2, "needs names page: expected another page"),
     "- a": (2, "the head is no mapping: expected description, tags and needs"),
     "a: b: c": (2, "the head is no YAML: "),
