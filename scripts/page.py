@@ -23,6 +23,7 @@ KINDS = (*FENCED, "table", "figure", "numbers", "file", "tagged")
 CONTINUED = "<!--pytest-codeblocks:cont-->"
 COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+(?: [\w./-]+)*))?\s*-->")
 UNPRINTED = ("Cc", "Cf", "Zl", "Zp")  # Unicode's categories of control and format characters
+_SETTING = re.compile(r"^search:.*$", re.MULTILINE)  # the theme's, and no prose
 PYTHON_LINE = re.compile(r"^\s*```python\s*$", re.MULTILINE)
 
 
@@ -134,7 +135,7 @@ class _Reader:
                 continue
             first, end = token.map
             if token.type == "front_matter":
-                self.prose.runs.append((first + 2, token.content))
+                self.prose.runs.append((first + 2, _SETTING.sub("", token.content)))
             elif token.type == "fence":
                 self._loose_fence(token, first)
             elif token.type == "code_block":

@@ -15,7 +15,7 @@ from lxml.html.builder import CLASS, DD, DETAILS, DIV, DL, DT, LI, NAV, SUMMARY,
 from scripts.finish.built import Built, Html
 from scripts.finish.titles import heading_text, title_of
 from scripts.project import Problem
-from scripts.tasks import anchor, heads, tasks
+from scripts.tasks import anchor, heads, sections, tasks
 
 WORDS, LINES = 200, 20  # read in a minute: words of prose, lines of code
 _FEW = 3  # so many pages are listed at once; more are folded
@@ -27,6 +27,7 @@ def tell_about(built: Built) -> list[Problem]:
     """Tell about every page but the home page."""
     known = heads(built.project)
     listing = tasks(built.project)
+    places = sections(built.project)
     pages = {page.page: page for page in built.pages.values() if page.page in known}
     titles = {name: title_of(page) for name, page in pages.items()}
     links = {name: _linked(page) & set(pages) - {name} for name, page in pages.items()}
@@ -35,9 +36,15 @@ def tell_about(built: Built) -> list[Problem]:
         if name not in pages:
             file = built.project.relative(built.project.markdown(name))
             problems.append(Problem(file, 1, "the generator wrote no page of it"))
+    for page in built.pages.values():
+        for path in page.root.find_class("md-path"):  # the theme names it as it names the menu
+            path.set("aria-label", "Breadcrumbs")
     for name, page in pages.items():
         if name == "index":
             continue
+        if places[name] and not page.root.find_class("md-path"):
+            file = built.project.relative(built.project.markdown(name))
+            problems.append(Problem(file, 1, "the generator wrote no breadcrumbs"))
         for shown in page.content.find_class("md-tags"):  # Zensical's own, without links
             shown.drop_tree()
 

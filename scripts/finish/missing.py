@@ -34,7 +34,7 @@ def help_the_lost(built: Built) -> list[Problem]:
             INPUT(field),
             E.button("Search", type="submit"),
             CLASS("missing-search"),
-            {"action": f"{base}index.html", "role": "search"},
+            {"action": f"{base}index.html"},
         ),
     ]
     if listing := tasks(built.project):

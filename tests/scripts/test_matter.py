@@ -63,3 +63,9 @@ def test_the_head_is_prose_like_any_other(project: Project) -> None:
     page = read_page(project, "page")
     assert page.problems == []
     assert (2, "description: It takes 512 steps.") in page.prose
+
+
+def test_what_is_meant_for_the_theme_is_no_prose(project: Project) -> None:
+    text = "---\nsearch: {boost: 0.2}\ndescription: x\n---\n# A page\n"
+    project.markdown("page").write_text(text, encoding="utf-8")
+    assert (2, "\ndescription: x") in read_page(project, "page").prose

@@ -125,3 +125,15 @@ TIMES = {
 @pytest.mark.parametrize("content", TIMES)
 def test_reading_takes_time_for_text_and_for_code_that_lies_open(content: str) -> None:
     assert minutes(fragment_fromstring(f"<div>{content}</div>")) == TIMES[content]
+
+
+def test_breadcrumbs_have_a_name_of_their_own_and_are_missed(built: Built) -> None:
+    settings = built.project.root / "mkdocs.yml"
+    settings.write_text("nav:\n  - Part:\n      - in/b.md\n", encoding="utf-8")
+    [problem] = tell_about(built)
+    assert str(problem) == "docs/in/b.md:1: the generator wrote no breadcrumbs"
+    root = built.pages["in/b.html"].root
+    path = root.makeelement("nav", {"class": "md-path", "aria-label": "Navigation"})
+    root.find("body").append(path)
+    assert tell_about(built) == []
+    assert path.get("aria-label") == "Breadcrumbs"
