@@ -93,9 +93,11 @@ def read_cells(script: str) -> list[Cell]:
 
 
 def _cell(part: dict[str, object], line: int, lines: list[str]) -> Cell:
-    given, source = part["metadata"], part["source"]
-    assert isinstance(given, dict)
+    metadata, source = part["metadata"], part["source"]
+    assert isinstance(metadata, dict)
     assert isinstance(source, str)
+    # jupytext notes there, too, how many empty lines stand below the cell.
+    given = {key: value for key, value in metadata.items() if not key.startswith("lines_to_")}
     kind = str(part["cell_type"])
     named = [key for key in given if key in ("figure", "table")]
     expected = {(): [], ("figure",): ["figure", "alt"], ("table",): ["table"]}.get(tuple(named))

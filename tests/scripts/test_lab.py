@@ -408,6 +408,8 @@ def test_cells_know_their_lines() -> None:
     for cell in read_cells(SMALL):
         assert lines[cell.line - 1].startswith("# %%")
         assert lines[cell.first - 1].removeprefix("# ") == cell.source.split("\n")[0]
+    wider = SMALL.replace("\n# %%", "\n\n\n# %%")
+    assert [cell.source for cell in read_cells(wider)] == [c.source for c in read_cells(SMALL)]
     with pytest.raises(LabError, match="reads 0 cells"):
         read_cells("")
 
