@@ -74,7 +74,8 @@ class Filled:
 
 def needed_pages(page: Page) -> set[str]:
     """The pages whose results this page prints from, itself included where it has any."""
-    needed = {_split(page, bound.key)[0] for bound in page.bound if not is_stated(bound.key)}
+    measured = [b.key for b in page.bound if not is_stated(b.key) and not is_counted(b.key)]
+    needed = {_split(page, key)[0] for key in measured}
     own = any(d.kind in ("example", "output", "table", "figure") for d in page.directives)
     return needed | ({page.name} if own or is_lab(page.name) else set())
 
@@ -82,6 +83,11 @@ def needed_pages(page: Page) -> set[str]:
 def is_stated(key: str) -> bool:
     """Whether the number is not measured but stated, with its source or reason."""
     return key.startswith(("cited:", "given:", "derived:"))
+
+
+def is_counted(key: str) -> bool:
+    """Whether the number counts what all pages hold."""
+    return key.startswith("site:")
 
 
 def _split(page: Page, key: str) -> tuple[str, str]:
@@ -207,7 +213,7 @@ def markdown_table(rows: list[dict[str, str]]) -> str:
 
 def _numbers(page: Page, results: Mapping[str, Results], filled: Filled) -> None:
     for bound in page.bound:
-        if is_stated(bound.key):
+        if is_stated(bound.key) or is_counted(bound.key):  # counts follow, given all pages
             continue
         other, name = _split(page, bound.key)
         values = results[other].values if other in results else {}

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 
-from scripts.fill import Block, Filled, Number, is_stated, markdown_table
+from scripts.counting import fill_counts
+from scripts.fill import Block, Filled, Number, is_counted, is_stated, markdown_table
 from scripts.project import Problem, Project, is_lab
 from scripts.rounding import NumberError, noise_of, print_like, read
 from scripts.run import Results
@@ -24,7 +25,7 @@ class Entry:
 
     page: str
     place: str  # prose, or the directive of the block that it stands in
-    kind: str  # measured, cited, given or derived; as text in an output or a table
+    kind: str  # measured, counted, cited, given or derived; as text in an output or a table
     printed: str
     value: float | int | str
     last_place: float | int | None  # one unit in it; None for a measured word
@@ -37,8 +38,14 @@ def list_numbers(
 ) -> list[Problem]:
     """Fill the ``numbers`` directives, given all pages, and the JSON file beside the page."""
     pages = {filled.page.name: filled for filled in found}
-    entries = {name: list(_entries(project, page, results)) for name, page in pages.items()}
-    problems = []
+
+    def list_entries() -> dict[str, list[Entry]]:
+        return {name: list(_entries(project, page, results)) for name, page in pages.items()}
+
+    listed = [entry for page in list_entries().values() for entry in page]
+    measured = sum(entry.kind in ("measured", "as text") for entry in listed)
+    problems = list(fill_counts(found, measured))
+    entries = list_entries()
     for filled in found:
         directives = [d for d in filled.page.directives if d.kind == "numbers"]
         for directive in directives:
@@ -81,7 +88,8 @@ def _entries(project: Project, filled: Filled, results: Mapping[str, Results]) -
             except NumberError:  # told where the page is filled
                 continue
             noise = None if isinstance(number.value, str) else noise_of(number.value)
-            yield _entry(page.name, "prose", "measured", right, noise, source)
+            kind = "counted" if is_counted(bound.key) else "measured"
+            yield _entry(page.name, "prose", kind, right, noise, source)
     for block in filled.blocks + filled.cells:
         if block.directive.kind in ("output", "table"):
             kind = "example_" if block.directive.kind == "output" else "table_"
@@ -109,6 +117,8 @@ def _plain(value: Decimal) -> float | int:
 
 
 def _function(project: Project, number: Number, results: Mapping[str, Results]) -> str:
+    if is_counted(number.key):
+        return "scripts/counting.py:fill_counts"
     page, _, name = number.key.rpartition(":")
     name = name.partition(".")[0]
     kind = "table_" if name in results[page].tables else "example_"

@@ -98,7 +98,9 @@ def install(cache: Path = HOME / ".cache" / "katex") -> Path:
                 timeout=300,
             )
             if done.returncode:
-                raise RuntimeError(f"npm ci could not install KaTeX:\n{done.stderr!s}")
+                raise RuntimeError(
+                    f"npm ci could not install KaTeX and the fonts:\n{done.stderr!s}"
+                )
             new.rename(package)
     return package
 

@@ -58,6 +58,10 @@ class Page:
         """Whether the page lists the numbers of others."""
         return any(directive.kind == "numbers" for directive in self.directives)
 
+    def counts_site(self) -> bool:
+        """Whether the page prints how much all pages hold."""
+        return any(bound.key.startswith("site:") for bound in self.bound)
+
     def line_at(self, offset: int) -> int:
         """The number of the line that holds the offset."""
         return self.text.count("\n", 0, offset) + 1

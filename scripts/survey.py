@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from scripts import cache, lint
+from scripts.counting import count_blocks
 from scripts.fill import Filled, fill, needed_pages
 from scripts.lab import fill_lab
 from scripts.listing import list_numbers
@@ -32,17 +32,13 @@ class Survey:
 
     def counts(self) -> str:
         """One line: pages, blocks of each kind, numbers, and how many pages ran or were fresh."""
-        kinds = Counter(
-            block.directive.kind for page in self.filled for block in page.blocks + page.cells
-        )
-        code = kinds["imports"] + kinds["source"] + kinds["example"] + kinds["code"]
+        counts = count_blocks(self.filled)
         numbers = sum(len(page.numbers) for page in self.filled)
-        labs = sum(is_lab(page.page.name) for page in self.filled)
-        pages = f"{len(self.filled) - labs} pages" + f", {labs} labs" * (labs > 0)
+        labs = f", {counts['labs']} labs" if counts["labs"] else ""
         return (
-            f"{pages}: {code} code blocks, {kinds['output']} outputs, "
-            f"{kinds['table']} tables, {kinds['figure']} figures, {numbers} numbers; "
-            f"{self.ran} ran, {self.fresh} were fresh"
+            f"{counts['pages']} pages{labs}: {counts['blocks']} code blocks, "
+            f"{counts['outputs']} outputs, {counts['tables']} tables, {counts['figures']} figures, "
+            f"{numbers} numbers; {self.ran} ran, {self.fresh} were fresh"
         )
 
     def checked(self) -> int:
@@ -86,12 +82,15 @@ def survey(project: Project, names: list[str], settings: Settings, *, cached: bo
         if not found.problems:
             found.problems += list_numbers(project, found.filled, results)
     else:
-        found.problems += _lists_of_numbers(pages)
+        found.problems += _needing_all(pages)
     return found
 
 
-def _lists_of_numbers(pages: list[Page]) -> Iterator[Problem]:
+def _needing_all(pages: list[Page]) -> Iterator[Problem]:
     for page in pages:
+        if page.counts_site():
+            message = "the page counts what all pages hold (site:): name no page"
+            yield Problem(page.file, 1, message)
         if page.lists_numbers():
             yield Problem(page.file, 1, "the page lists the numbers of all others: name no page")
 

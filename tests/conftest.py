@@ -17,9 +17,10 @@ def copy_small_site(root: Path) -> Project:
     settings = re.sub(r"^nav:\n(?:[ -].*\n|\n)*", "", settings, flags=re.MULTILINE)
     (root / "mkdocs.yml").write_text(settings, encoding="utf-8")
     project = Project(root)
-    for folder in ("stylesheets", "javascripts"):
-        path = Path("docs", "assets", folder)
-        shutil.copytree(HOME / path, root / path, dirs_exist_ok=True)
+    for asset in (HOME / "docs" / "assets").iterdir():  # which the settings name
+        if asset.name not in ("code", "figures"):
+            there = project.docs / "assets" / asset.name
+            (shutil.copytree if asset.is_dir() else shutil.copy)(asset, there)
     return project
 
 

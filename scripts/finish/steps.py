@@ -8,12 +8,14 @@ from scripts.finish.blocks import name_blocks
 from scripts.finish.built import Step
 from scripts.finish.figures import place_figures
 from scripts.finish.findable import make_findable
+from scripts.finish.fonts import set_fonts
 from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
 from scripts.finish.titles import check_titles
 from scripts.finish.verified import tell_verified
 
-# The first two look at the pages as their authors wrote them.
+# The first two look at the pages as their authors wrote them; the fonts come last, when every
+# character is there.
 STEPS: tuple[Step, ...] = (
     check_titles,
     tell_about,
@@ -24,4 +26,5 @@ STEPS: tuple[Step, ...] = (
     help_the_lost,
     make_findable,
     make_accessible,
+    set_fonts,
 )

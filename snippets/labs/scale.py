@@ -384,7 +384,7 @@ axes.legend(title="scale")
 #   <data value="control.slower">31 %</data>, three times the rate
 #   <data value="control.faster">24 %</data>.
 # - **Small first weights nearly do**: <data value="control.small">99 %</data>.
-#   
+#
 #   So most of the harm is in the start. The rest is in the steps: a step of
 #   $W_q$ or $W_k$ moves the scores further than it would with the scale.
 # - **Small first weights and a smaller rate for them do exactly**: every loss
