@@ -83,6 +83,54 @@ def example_one_row():
     return values
 
 
+def nested_scores(seed: int) -> Tensor:
+    """Scores of one query with 16 keys, (11, 16), at the widths 1, 2, ... 1024.
+
+    The query and the keys are drawn once, 1024 wide, and cut to their first d
+    coordinates.
+    """
+    generator = torch.Generator("cpu").manual_seed(seed)
+    q = torch.randn(1024, dtype=torch.float64, generator=generator)
+    k = torch.randn(16, 1024, dtype=torch.float64, generator=generator)
+    return torch.stack([k[:, : 2**m] @ q[: 2**m] for m in range(11)])
+
+
+def figure_collapse() -> Figure:
+    """Weights of one query for 16 keys, as bars, at the widths 8, 64 and 512.
+
+    Above, unscaled: some bars of different heights at 8, one bar that leads by
+    far at 64, and a single bar of height one at 512. Below, scaled by one over
+    the square root of d: low bars, all of them to be seen, at every width.
+    """
+    figure, grid = plt.subplots(2, 3, sharex=True, sharey=True)
+    scores = nested_scores(0)
+    for row, (axes_of_row, name) in enumerate(
+        zip(grid, ("unscaled", "scaled"), strict=True)
+    ):
+        axes_of_row[0].set_ylabel(f"weight, {name}")
+        for axes, d in zip(axes_of_row, WIDTHS, strict=True):
+            scale = 1 / math.sqrt(d) if row else 1.0
+            weights = (scores[int(math.log2(d))] * scale).softmax(-1)
+            axes.bar(range(16), weights.tolist(), color=f"C{row}")
+            axes.set(ylim=(0, 1.02), xticks=[0, 5, 10, 15])
+            if row:
+                axes.set_xlabel("key")
+            else:
+                axes.set_title(f"d = {d}")
+    return figure
+
+
+def table_draws():
+    rows = []
+    for seed in range(3):
+        for m, scores in enumerate(nested_scores(seed)):
+            row: dict[str, object] = {"draw": seed, "d": 2**m}
+            for key, score in enumerate(scores.tolist()):
+                row[f"k{key}"] = f"{score:.3f}".replace("-", "−")
+            rows.append(row)
+    return rows
+
+
 def standard_error(sample: Tensor) -> float:
     """Standard error of the mean of a sample (n,)."""
     return (sample.std() / math.sqrt(sample.numel())).item()

@@ -108,3 +108,20 @@ def test_the_scale_of_a_function_is_found(d: int, dtype: torch.dtype) -> None:
     assert measured == pytest.approx(1 / math.sqrt(d), rel=0.1 if dtype == torch.bfloat16 else 1e-5)
     doubled = scaling.scale_of(lambda q, k, v: sdpa(2 * q, k, v), d, dtype)
     assert doubled == pytest.approx(2 / math.sqrt(d), rel=0.1 if dtype == torch.bfloat16 else 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_at_a_width_are_those_of_vectors_cut_to_it(seed: int) -> None:
+    rows = scaling.nested_scores(seed)
+    generator = torch.Generator().manual_seed(seed)
+    q, *keys = torch.randn(17 * 1024, generator=generator, dtype=torch.float64).split(1024)
+    for m, row in enumerate(rows.tolist()):
+        d = 2**m
+        for score, key in zip(row, keys, strict=True):
+            products = [a * b for a, b in zip(q[:d].tolist(), key[:d].tolist(), strict=True)]
+            assert score == pytest.approx(math.fsum(products), abs=1e-11)
+    printed = [row for row in scaling.table_draws() if row["draw"] == seed]
+    assert [row["d"] for row in printed] == [2**m for m in range(11)]
+    for row, scores in zip(printed, rows.tolist(), strict=True):
+        cells = [float(str(row[f"k{key}"]).replace("−", "-")) for key in range(16)]
+        assert cells == pytest.approx(scores, abs=5.001e-4)

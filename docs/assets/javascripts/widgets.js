@@ -1,0 +1,14 @@
+// Loads the script of each interactive part that the page holds: <div data-widget="masks"> needs masks.js.
+(() => {
+  const here = document.currentScript.src;
+  const load = () => {
+    for (const { dataset } of document.querySelectorAll("[data-widget]")) {
+      const source = new URL(`${dataset.widget}.js`, here).href;
+      if ([...document.scripts].some((script) => script.src === source)) continue;
+      document.head.append(Object.assign(document.createElement("script"), { src: source }));
+    }
+  };
+  // With instant navigation a page comes without its scripts being run again.
+  if (window.document$) window.document$.subscribe(load);
+  else load();
+})();

@@ -1,0 +1,428 @@
+"""The mask builder, against the masks of the snippets, and its code run as Python."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from playwright.sync_api import Browser, Page
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_mask
+
+from snippets.attention import attention
+from snippets.masks import all_of, any_of, below, causal, dense, documents, negate, padding, up_to
+from snippets.pages.practice.mask_builder import MASKS
+from tests.browser.conftest import ORIGIN
+
+BUILDER = f"{ORIGIN}/practice/mask-builder.html"
+EMPTY = "empty-rows.html"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a reader sets; ``documents`` holds the lengths of each example's documents."""
+
+    tq: int = 6
+    tk: int = 6
+    heads: int = 2
+    causal: bool = True
+    align: str = "end"
+    window: int = 0
+    padding: str = "none"
+    lengths: tuple[int, ...] = ()
+    prefix: tuple[int, ...] = ()
+    documents: tuple[tuple[int, ...], ...] = field(default=())
+
+    def fields(self) -> dict[str, Any]:
+        """As they are typed."""
+        typed = {
+            "lengths": ", ".join(map(str, self.lengths)),
+            "prefix": ", ".join(map(str, self.prefix)),
+            "documents": "; ".join(", ".join(map(str, one)) for one in self.documents),
+        }
+        return asdict(self) | typed
+
+    @property
+    def n_examples(self) -> int:
+        """B, the longest of the lists."""
+        used = self.lengths if self.padding != "none" else ()
+        return max(1, len(used), len(self.prefix), len(self.documents))
+
+    @property
+    def offset(self) -> int:
+        """Of the first query's own key."""
+        return self.tk - self.tq if self.align == "end" else 0
+
+    def each(self, one: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One entry for each example."""
+        return one * self.n_examples if len(one) == 1 else one
+
+    def ids(self) -> list[list[int]]:
+        """The number of each token's document; what is left over is one more."""
+        return [
+            [n for n, size in enumerate((*one, self.tk - sum(one))) for _ in range(size)]
+            for one in self.each(self.documents)
+        ]
+
+
+def by_snippets(s: Setting) -> Tensor:
+    """The mask (B, 1, Tq, Tk), of the functions that the site gives to its readers."""
+    lengths = torch.tensor(s.each(s.lengths), dtype=torch.int64)
+    rules = []
+    if s.causal:
+        rules.append(up_to(s.offset))
+    if s.window:
+        rules.append(negate(up_to(s.offset - s.window)))
+        if not s.causal:
+            rules.append(up_to(s.offset + s.window - 1))
+    shape = s.n_examples, 1, s.tq, s.tk
+    masks = [torch.ones(shape, dtype=torch.bool)]
+    if rules:
+        near = all_of(*rules)
+        if s.prefix:
+            first = s.tk - lengths if s.padding == "left" else torch.zeros(s.n_examples).long()
+            near = any_of(near, below(first + torch.tensor(s.each(s.prefix))))
+        masks.append(dense(near, shape))
+    if s.padding == "right":
+        masks.append(padding(lengths, s.tk))
+    if s.padding == "left":
+        masks.append(dense(negate(below(s.tk - lengths)), (s.n_examples, 1, 1, s.tk)))
+    if s.documents:
+        masks.append(documents(torch.tensor(s.ids())))
+    return reduce(and_, masks)
+
+
+def by_loop(s: Setting) -> Tensor:
+    """The same, pair by pair, from the words on the page."""
+    mask = torch.zeros(s.n_examples, 1, s.tq, s.tk, dtype=torch.bool)
+    for b, i, j in itertools.product(range(s.n_examples), range(s.tq), range(s.tk)):
+        own = i + (s.tk - s.tq if s.align == "end" else 0)  # the query's own key
+        start, stop = 0, s.tk
+        if s.padding != "none":
+            n = s.each(s.lengths)[b]
+            start, stop = (0, n) if s.padding == "right" else (s.tk - n, s.tk)
+        if not start <= j < stop:
+            continue
+        if s.documents and s.ids()[b][i] != s.ids()[b][j]:
+            continue
+        far = (s.causal and j > own) or (s.window and abs(j - own) >= s.window)
+        leading = bool(s.prefix) and j - start < s.each(s.prefix)[b]
+        mask[b, 0, i, j] = not far or leading
+    return mask
+
+
+EDGES = [
+    Setting(causal=False),
+    Setting(),
+    Setting(tq=1, tk=1),
+    Setting(tq=1, tk=24),
+    Setting(tq=24, tk=1),
+    Setting(tq=24, tk=24, window=24),
+    Setting(tq=2, tk=6),
+    Setting(tq=2, tk=6, align="start"),
+    Setting(tq=6, tk=2),
+    Setting(tq=6, tk=2, align="start"),
+    Setting(tq=6, tk=2, causal=False, window=1),
+    Setting(window=1),
+    Setting(causal=False, window=1),
+    Setting(padding="left", lengths=(6, 4)),
+    Setting(padding="left", lengths=(0, 6)),
+    Setting(padding="right", lengths=(0,), causal=False),
+    Setting(padding="right", lengths=(6, 6), heads=1),
+    Setting(prefix=(0,)),
+    Setting(prefix=(3,)),
+    Setting(prefix=(3, 1), padding="left", lengths=(4,)),
+    Setting(prefix=(3,), causal=False),
+    Setting(documents=((2, 3, 1),)),
+    Setting(documents=((2, 4), (3, 3)), causal=False, heads=3),
+    Setting(documents=((1,), (6,)), padding="right", lengths=(5, 4)),
+]
+
+
+def sample(n: int, seed: int = 0) -> Iterator[Setting]:
+    draw = random.Random(seed)
+    for _ in range(n):
+        tk = draw.randint(1, 24)
+        by_document = draw.random() < 0.3
+        tq = tk if by_document or draw.random() < 0.3 else draw.randint(1, 24)
+        n_examples = draw.randint(1, 4)
+
+        def some(least: int, most: int, n_examples: int = n_examples) -> tuple[int, ...]:
+            return tuple(draw.randint(least, most) for _ in range(draw.choice((1, n_examples))))
+
+        packed = []
+        for _ in range(draw.choice((1, n_examples)) if by_document else 0):
+            cuts = sorted(draw.sample(range(1, tk + 1), draw.randint(1, min(4, tk))))
+            packed.append(tuple(b - a for a, b in itertools.pairwise([0, *cuts])))
+        padded = draw.choice(("none", "right", "left"))
+        yield Setting(
+            tq,
+            tk,
+            draw.randint(1, 4),
+            draw.random() < 0.7,
+            draw.choice(("end", "start")),
+            draw.choice((0, 0, draw.randint(1, 24))),
+            padded,
+            some(0, tk) if padded != "none" else (),
+            some(0, tk) if draw.random() < 0.3 else (),
+            tuple(packed),
+        )
+
+
+SETTINGS = [*EDGES, *sample(100)]
+
+# Types each setting and reads the grids, the counts, the warning and the code for each API.
+READ = """
+(settings) => {
+  const place = document.querySelector('[data-widget="masks"]');
+  const form = place.querySelector("form");
+  const set = (name, value) => {
+    const radios = [...form.querySelectorAll(`[name="mask-${name}"]`)];
+    const chosen = radios.find((radio) => radio.value === value);
+    const input = chosen ?? form.querySelector(`#mask-${name}`);
+    if (["checkbox", "radio"].includes(input.type)) input.checked = value !== false;
+    else input.value = value;
+  };
+  return settings.map((setting) => {
+    for (const [name, value] of Object.entries(setting)) set(name, value);
+    const code = {};
+    for (const api of ["sdpa", "mha", "flex"]) {
+      set("api", api);
+      form.dispatchEvent(new Event("input"));
+      code[api] = place.querySelector(".attn-code code").textContent;
+    }
+    const figures = [...place.querySelectorAll(".attn-grids figure")];
+    const all = (one, what) => [...one.querySelectorAll(what)];
+    const texts = (one, what) => all(one, what).map((text) => text.textContent);
+    return {
+      code,
+      error: place.querySelector(".attn-error").textContent,
+      warning: place.querySelector(".attn-warning").textContent,
+      cells: figures.map((one) => all(one, "rect").map((cell) => cell.matches(".attn-on"))),
+      texts: figures.map((one) => texts(one, "text")),
+      captions: figures.map((one) => one.querySelector("figcaption").textContent),
+      words: all(place, "details ul").map((one) => texts(one, "li")),
+    };
+  });
+}
+"""
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(BUILDER)
+        page.wait_for_selector('[data-widget="masks"] form')
+        yield page
+
+
+def test_the_grid_is_the_mask_and_every_call_passes_it(page: Page) -> None:
+    found = page.evaluate(READ, [setting.fields() for setting in SETTINGS])
+    flags = 0
+    for setting, one in zip(SETTINGS, found, strict=True):
+        assert one["error"] == "", setting
+        expected = by_loop(setting)
+        assert torch.equal(by_snippets(setting), expected), setting
+        check_grid(setting, one, expected)
+        flags += "is_causal=True)" in one["code"]["sdpa"]
+        check_built_in(setting, one["code"]["sdpa"], expected)
+        check_layer(setting, one["code"]["mha"], expected)
+        check_flex(setting, one["code"]["flex"], expected)
+    assert flags > 3
+
+
+def check_grid(s: Setting, one: dict[str, Any], expected: Tensor) -> None:
+    assert len(one["cells"]) == s.n_examples
+    empty = []
+    for b, cells in enumerate(one["cells"]):
+        shown = torch.tensor(cells).view(s.tq, s.tk)
+        assert torch.equal(shown, expected[b, 0]), (s, b)
+        counts = expected[b, 0].sum(-1).tolist()
+        rows = one["texts"][b][s.tk :]
+        assert rows == [str(x) for i, count in enumerate(counts) for x in (i, count)], s
+        assert one["captions"][b] == (
+            f"Example {b}: {sum(counts)} of {s.tq * s.tk} pairs may attend."
+        )
+        for i, (words, count) in enumerate(zip(one["words"][b], counts, strict=True)):
+            start = f"{count} key{'s' * (count > 1)}, " if count else "no key"
+            assert words.startswith(f"query {i}: {start}"), (s, words)
+        empty += [b] if 0 in counts else []
+    assert [b for b in range(s.n_examples) if f"example {b}, quer" in one["warning"]] == empty, s
+
+
+def run(code: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+        exec(compile(code, "<builder>", "exec"), names)
+    return names
+
+
+def check_built_in(s: Setting, code: str, expected: Tensor) -> None:
+    names = run(code)
+    whole = s.n_examples, s.heads, s.tq, s.tk
+    assert names["q"].shape[:3] == whole[:3]
+    assert names["k"].shape[2] == s.tk
+    if "mask" in names:
+        assert torch.equal(names["mask"].expand(whole), expected.expand(whole)), code
+    elif "is_causal" in code:
+        assert torch.equal(causal(s.tq, s.tk, offset=0).expand_as(expected), expected), code
+    else:
+        assert expected.all(), code
+    right, _ = attention(names["q"], names["k"], names["v"], expected)
+    assert torch.allclose(names["output"], right, rtol=0, atol=1e-5), code
+
+
+def check_flex(s: Setting, code: str, expected: Tensor) -> None:
+    names = run(code)
+    whole = s.n_examples, s.heads, s.tq, s.tk
+    if "mask_mod" in names:
+        mask = create_mask(names["mask_mod"], *whole, device="cpu")
+        assert torch.equal(mask, expected.expand(whole)), code
+    else:
+        assert expected.all(), code
+    right, _ = attention(names["q"], names["k"], names["v"], expected)
+    assert torch.allclose(names["output"], right, rtol=0, atol=1e-5), code
+
+
+def check_layer(s: Setting, code: str, expected: Tensor) -> None:
+    names = run(code)
+    layer, x, memory = names["layer"], names["x"], names["memory"]
+    assert names["H"] == s.heads
+    weights, biases = layer.in_proj_weight.chunk(3), layer.in_proj_bias.chunk(3)
+    q, k, v = (
+        F.linear(y, w, b).unflatten(-1, (s.heads, -1)).transpose(1, 2)
+        for y, w, b in zip((x, memory, memory), weights, biases, strict=True)
+    )
+    heads, _ = attention(q, k, v, expected)  # (B, H, Tq, d)
+    right = layer.out_proj(heads.transpose(1, 2).flatten(2))
+    # What the layer gives a query without keys is its own affair.
+    alive = expected.any(-1)[:, 0]  # (B, Tq)
+    assert torch.allclose(names["output"][alive], right[alive], rtol=0, atol=1e-5), code
+
+
+REFUSED = {
+    "tq": ("25", "Tq is 25: give a whole number from 1 to 24."),
+    "tk": ("", "Tk is empty: give a whole number from 1 to 24."),
+    "lengths": ("6, 7", "A length is 7: give a whole number from 0 to 6."),
+    "prefix": ("1, x", "A prefix is x: give a whole number from 0 to 6."),
+    "documents": ("4, 3", "Documents of 4 + 3 = 7 tokens do not fit in 6: shorten them."),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_at_its_field(page: Page, name: str) -> None:
+    typed, message = REFUSED[name]
+    place = page.locator('[data-widget="masks"]')
+    field = page.locator(f"#mask-{name}")
+    before = field.input_value()
+    field.fill(typed)
+    assert place.locator(".attn-error").text_content() == message
+    assert field.get_attribute("aria-invalid") == "true"
+    assert place.locator("[inert]").count() == 1
+    page.wait_for_function("document.querySelector('[data-widget] [role=status]').textContent")
+    assert place.get_by_role("status").text_content() == message
+    field.fill(before)
+    assert place.locator(".attn-error").text_content() == ""
+    assert field.get_attribute("aria-invalid") is None
+
+
+MISFITS = [
+    (
+        {"documents": "2, 3", "tq": "5"},
+        "Documents need Tq = Tk, here 5 and 6: queries and keys are the same tokens.",
+    ),
+    (
+        {"lengths": "1, 2, 3", "prefix": "1, 2"},
+        "Here are 2 examples, elsewhere 3: give one for all, or one for each.",
+    ),
+    ({"lengths": "1, 1, 1, 1, 1, 1, 1"}, "7 examples are given: give 6 at most."),
+    ({"lengths": " "}, "No length is given: write one for each example, such as 6, 4."),
+]
+
+
+@pytest.mark.parametrize(("typed", "message"), MISFITS)
+def test_settings_that_do_not_fit_each_other_are_refused(
+    page: Page, typed: dict[str, str], message: str
+) -> None:
+    for name, value in typed.items():
+        page.locator(f"#mask-{name}").fill(value)
+    assert page.locator(".attn-error").text_content() == message
+
+
+def test_the_address_keeps_the_mask(page: Page) -> None:
+    page.locator("#mask-tq").fill("2")
+    page.get_by_label("left").check()
+    page.get_by_label("FlexAttention").check()
+    link = page.get_by_role("link", name="Link to this mask").get_attribute("href")
+    assert link == f"{BUILDER}?tq=2&padding=left&api=flex"
+    page.wait_for_function("location.search")
+    assert page.url == link
+    code = page.locator(".attn-code code").text_content()
+    page.reload()
+    page.wait_for_selector('[data-widget="masks"] form')
+    assert page.locator(".attn-code code").text_content() == code
+    assert page.locator("#mask-tq").input_value() == "2"
+
+
+def test_links_of_the_table_set_the_mask_that_their_row_states(page: Page) -> None:
+    rows = page.locator("table:has(a[href*='?'])").locator("tbody tr")
+    assert rows.count() == len(MASKS)
+    for row, (shape, stated, *_) in zip(range(rows.count()), MASKS.values(), strict=True):
+        assert rows.nth(row).locator("code").first.text_content() == stated
+        rows.nth(row).get_by_role("link").click()
+        page.wait_for_function("location.search")
+        page.wait_for_selector('[data-widget="masks"] form')
+        names = {
+            "Tq": shape[1],
+            "Tk": shape[2],
+            "i": torch.arange(shape[1])[:, None],
+            "j": torch.arange(shape[2]),
+            "lengths": torch.tensor([6, 4]),
+            "prefix": torch.tensor([3, 1]),
+            "document": torch.tensor([0, 0, 1, 1, 1, 2]),
+        }
+        expected = eval(stated, names).expand(shape[0], 1, *shape[1:]).flatten()
+        cells = page.evaluate(
+            "[...document.querySelectorAll('.attn-grids rect')].map((x) => x.matches('.attn-on'))"
+        )
+        assert cells == expected.tolist(), stated
+        page.goto(BUILDER)
+
+
+def test_a_query_without_keys_leads_to_its_page(page: Page) -> None:
+    assert page.locator(".attn-warning").text_content() == ""
+    page.get_by_label("left").check()
+    warning = page.locator(".attn-warning")
+    assert (warning.text_content() or "").startswith("Without a key: example 1, queries 0 to 1.")
+    assert str(warning.get_by_role("link").get_attribute("href")).endswith(EMPTY)
+
+
+def test_copy_gives_the_code(browser: Browser) -> None:
+    with browser.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
+        page = context.new_page()
+        page.goto(BUILDER)
+        page.locator(".attn-code button").click()
+        page.wait_for_function("document.querySelector('.attn-code button').textContent != 'Copy'")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == page.locator(".attn-code code").text_content()
+        assert copied.endswith("\n")
+
+
+def test_without_javascript_a_picture_stands_there(browser: Browser) -> None:
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(BUILDER)
+        assert page.locator('[data-widget="masks"] form').count() == 0
+        assert page.locator('[data-widget="masks"] img:visible').count() == 1
