@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from scripts import source, tasks
+from scripts import catalogue, source, tasks
 from scripts.page import CONTINUED, FENCED, PRINTED, Directive, Page
 from scripts.project import Problem, Project, is_lab
 from scripts.prose import Bound
@@ -125,7 +125,9 @@ def fill(project: Project, page: Page, results: Mapping[str, Results]) -> Filled
             elif directive.kind in ("source", "example"):
                 continue
             elif directive.kind == "file":
-                body = _download(project, page, directive, filled)
+                body = _download(project, page, directive)
+            elif directive.kind in ("module", "functions", "modules"):
+                body = catalogue.FILLS[directive.kind](project, page.name, directive.name)
             elif directive.kind == "tagged":
                 body = tasks.listed(project, page.name, directive.name)
                 if not body:
@@ -188,10 +190,12 @@ def _result(
     return "".join(lines)
 
 
-def _download(project: Project, page: Page, directive: Directive, filled: Filled) -> str:
-    path = project.downloads / f"{directive.name}.py"
-    filled.files[path] = (directive.line, source.whole(project, directive.name))
-    return f"[`{path.name}`]({_link(project, page, path)})\n"
+def _download(project: Project, page: Page, directive: Directive) -> str:
+    source.whole(project, directive.name)  # so that a module that is not there is told
+    up = "../" * page.name.count("/")
+    # As HTML: the generator checks links in Markdown before the file is put there.
+    file = f"{directive.name}.py"
+    return f'<a href="{up}code/{file}" download><code>{file}</code></a>\n'
 
 
 def _link(project: Project, page: Page, path: Path) -> str:

@@ -19,7 +19,8 @@ from scripts.prose import DATA_OPEN, Bound, Prose
 
 PRINTED = ("output", "planted")  # blocks of text; the other fences are Python
 FENCED = ("imports", "source", "example", *PRINTED)
-KINDS = (*FENCED, "table", "figure", "numbers", "file", "tagged")
+LISTS = ("numbers", "tagged", "module", "functions", "modules")  # of what other files hold
+KINDS = (*FENCED, "table", "figure", "file", *LISTS)
 CONTINUED = "<!--pytest-codeblocks:cont-->"
 COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+(?: [\w./-]+)*))?\s*-->")
 UNPRINTED = ("Cc", "Cf", "Zl", "Zp")  # Unicode's categories of control and format characters
@@ -187,7 +188,7 @@ class _Reader:
                 continue
             match = COMMENT.fullmatch(line)
             kind, name = (match[1], match[2] or "") if match else (line, "")
-            if kind not in KINDS or ("/" in name and kind not in ("numbers", "planted")):
+            if kind not in KINDS or ("/" in name and kind not in (*LISTS, "planted")):
                 self.page.problem(
                     number + 1,
                     f"unknown directive {line}: expected one of "
@@ -229,7 +230,8 @@ class _Reader:
                     f"it should open with {expected}",
                 )
             return token.map[1]
-        opening_of = {"figure": "![", "file": "[", "tagged": "- "}
+        opening_of: dict[str, str | tuple[str, ...]]
+        opening_of = {"figure": "![", "file": "<a ", "tagged": "- ", "functions": ("- ", "  ")}
         end = start
         while line(end).startswith(opening_of.get(kind, "|")):
             end += 1

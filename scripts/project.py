@@ -53,11 +53,6 @@ class Project:
         return self.docs / "assets" / "figures"
 
     @property
-    def downloads(self) -> Path:
-        """Copies of the snippets that pages import and readers download."""
-        return self.docs / "assets" / "code"
-
-    @property
     def cache(self) -> Path:
         """What may be deleted at any time."""
         return self.root / ".cache"

@@ -132,9 +132,8 @@ def _without_module(project: Project, pages: list[Page]) -> Iterator[Problem]:
 
 
 def stray_files(project: Project, found: Survey) -> list[Path]:
-    """Figures and downloads that no page has any more; none while some page is not filled."""
+    """Figures that no page has any more; none while some page is not filled."""
     if len(found.filled) < len(project.names()):
         return []
     shown = {path for page in found.filled for path in page.files}
-    written = {*project.figures.rglob("*.svg"), *project.downloads.glob("*.py")}
-    return sorted(written - shown)
+    return sorted({*project.figures.rglob("*.svg")} - shown)

@@ -25,7 +25,7 @@ from scripts.cache import write_whole  # noqa: E402
 OTHERS = ("2.4.1", "2.9.1", "2.14.1")  # beside the one that requirements.txt pins
 RECORD = Path("snippets", "pages", "practice", "versions.json")
 BUILD = "python scripts/build.py docs/practice/bugs.md"
-SECONDS = {"make an environment": 120, "install": 3600, "measure": 600}
+SECONDS = {"make an environment": 120, "install": 3600, "measure": 600, "ask": 120}
 
 # Runs in the other interpreter, which need have nothing but torch.
 MEASURE = """\
@@ -82,9 +82,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = HOME) -> int:
     """Run the command line on the repository in ``root``; give the exit status."""
     options = _options(arguments)
     try:
-        pythons = dict(_python(given) for given in options.python)
+        pythons = dict(python_of(given) for given in options.python)
         named = options.releases or [*OTHERS, pinned(root)]
-        releases = in_order({*map(_release, named), *pythons})
+        releases = in_order({*map(release_of, named), *pythons})
         outcome = Outcome(read_record(root / RECORD))
     except UsageError as error:
         print(error)
@@ -125,7 +125,7 @@ def read_record(path: Path) -> dict[str, dict[str, Any]]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         for release, column in record.items():
-            _release(release)
+            release_of(release)
             column["words"].items()
     except (OSError, ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
         raise UsageError(
@@ -154,16 +154,16 @@ def measured(root: Path, release: str, python: str | None) -> dict[str, Any]:
     if python is not None:
         return _measure(root, release, python)
     with TemporaryDirectory(prefix=f"torch-{release}-") as folder:
-        _run("make an environment", [sys.executable, "-m", "venv", folder])
+        run("make an environment", [sys.executable, "-m", "venv", folder])
         inside = str(Path(folder, "Scripts" if os.name == "nt" else "bin", "python"))
         # Without a cache: a release takes gigabytes, and is not needed again soon.
         pip = [inside, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
-        _run("install", [*pip, "--disable-pip-version-check", f"torch=={release}"])
+        run("install", [*pip, "--disable-pip-version-check", f"torch=={release}"])
         return _measure(root, release, inside)
 
 
 def _measure(root: Path, release: str, python: str) -> dict[str, Any]:
-    printed = _run("measure", [python, "-I", "-B", "-W", "ignore", "-c", MEASURE, str(root)])
+    printed = run("measure", [python, "-I", "-B", "-W", "ignore", "-c", MEASURE, str(root)])
     try:
         column = json.loads(printed.splitlines()[-1])
         build, words = column["build"], column["words"]
@@ -186,7 +186,7 @@ def _measure(root: Path, release: str, python: str) -> dict[str, Any]:
     }
 
 
-def _run(task: str, command: list[str]) -> str:
+def run(task: str, command: list[str]) -> str:
     """Run a command to its end; give what it printed."""
     variables = {
         name: value
@@ -230,16 +230,18 @@ def _renew(outcome: Outcome, release: str, column: dict[str, Any]) -> None:
     outcome.record[release] = column
 
 
-def _python(given: str) -> tuple[str, str]:
+def python_of(given: str) -> tuple[str, str]:
+    """Take ``release=path`` apart."""
     release, equals, path = given.partition("=")
     if not equals or not path:
         raise UsageError(
             f"--python {given} names no release and path: expected 2.9.1=/path/to/python"
         )
-    return _release(release), path
+    return release_of(release), path
 
 
-def _release(text: str) -> str:
+def release_of(text: str) -> str:
+    """Give the release back, or refuse what is none."""
     if not re.fullmatch(r"\d+(\.\d+)+", text):
         raise UsageError(f"{text} is not a release of torch: expected one such as 2.9.1")
     return text

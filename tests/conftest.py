@@ -18,7 +18,7 @@ def copy_small_site(root: Path) -> Project:
     (root / "mkdocs.yml").write_text(settings, encoding="utf-8")
     project = Project(root)
     for asset in (HOME / "docs" / "assets").iterdir():  # which the settings name
-        if asset.name not in ("code", "figures"):
+        if asset.name != "figures":
             there = project.docs / "assets" / asset.name
             (shutil.copytree if asset.is_dir() else shutil.copy)(asset, there)
     return project

@@ -47,9 +47,10 @@ def test_every_page_is_what_a_fresh_run_gives(instructions: str, threads: str) -
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_pasted_into_an_empty_file_prints_what_it_shows(page: str) -> None:
     taken = read_page(SITE, page)
+    beside = [d.name for d in taken.directives if d.kind == "file"]
     outputs = [taken.text[d.start : d.end] for d in taken.directives if d.kind == "output"]
     expected = "".join(re.sub(r"\A~~~text\n|~~~\n\Z", "", output) for output in outputs)
-    printed, error = pasted(python(page))
+    printed, error = pasted(python(page), beside)
     assert error == ""
     assert [line.rstrip() for line in printed.split("\n")] == expected.split("\n")
 

@@ -6,11 +6,14 @@ from scripts.finish.about import tell_about
 from scripts.finish.accessible import make_accessible
 from scripts.finish.blocks import name_blocks
 from scripts.finish.built import Step
+from scripts.finish.code import offer_code
 from scripts.finish.figures import place_figures
 from scripts.finish.findable import make_findable
 from scripts.finish.fonts import set_fonts
+from scripts.finish.llms import list_everything
 from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
+from scripts.finish.take import offer_pages
 from scripts.finish.titles import check_titles
 from scripts.finish.verified import tell_verified
 
@@ -23,8 +26,11 @@ STEPS: tuple[Step, ...] = (
     name_blocks,
     explain_numbers,
     tell_verified,
+    offer_pages,
+    list_everything,
     help_the_lost,
     make_findable,
     make_accessible,
+    offer_code,
     set_fonts,
 )

@@ -52,12 +52,12 @@ def test_a_figure_is_linked_from_where_the_page_is(project: Project, page: str) 
 
 
 @pytest.mark.parametrize("page", ["page", "core/page"])
-def test_a_file_is_copied_and_linked_from_where_the_page_is(project: Project, page: str) -> None:
+def test_a_file_is_linked_from_where_the_page_is(project: Project, page: str) -> None:
     (project.root / "snippets" / "big.py").write_text("ONE = 1\n", encoding="utf-8")
-    offered = filled(project, page, "<!-- file: big -->\n[old](old)\n\nAfter.\n", {})
+    offered = filled(project, page, "<!-- file: big -->\n<a old>\n\nAfter.\n", {})
     up = "../" * page.count("/")
-    assert offered.text() == (f"<!-- file: big -->\n[`big.py`]({up}assets/code/big.py)\n\nAfter.\n")
-    assert offered.files == {project.docs / "assets" / "code" / "big.py": (1, "ONE = 1\n")}
+    link = f'<a href="{up}code/big.py" download><code>big.py</code></a>'
+    assert offered.text() == f"<!-- file: big -->\n{link}\n\nAfter.\n"
     missing = filled(project, page, "<!-- file: none -->\n", {})
     [problem] = missing.problems
     assert problem.message == "<!-- file: none -->: there is no module snippets/none.py"

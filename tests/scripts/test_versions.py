@@ -201,8 +201,8 @@ def installing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pip: str) -> lis
             return ""
         return real(task, command)
 
-    real: Callable[[str, list[str]], str] = versions._run
-    monkeypatch.setattr(versions, "_run", make)
+    real: Callable[[str, list[str]], str] = versions.run
+    monkeypatch.setattr(versions, "run", make)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     return commands
@@ -321,4 +321,4 @@ def test_the_record_holds_what_is_measured_by_default() -> None:
 def test_the_job_runs_the_script_and_keeps_what_it_wrote() -> None:
     text = (HOME / ".github" / "workflows" / "versions.yml").read_text(encoding="utf-8")
     assert "python scripts/versions.py\n" in text
-    assert f"path: {versions.RECORD.as_posix()}\n" in text
+    assert f" {versions.RECORD.as_posix()}\n" in text

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
-from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
 from torch.testing import assert_close
 
 from snippets.attention import attention
@@ -152,18 +151,20 @@ def test_a_predicate_becomes_the_mask_that_it_says(name: str) -> None:
 
 @each
 def test_a_predicate_is_a_mask_mod(name: str) -> None:
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
     predicate, _ = PREDICATES[name]
-    theirs = create_mask(predicate, 2, 3, 5, 5, device="cpu")
+    theirs = flex.create_mask(predicate, 2, 3, 5, 5, device="cpu")
     assert_close(dense(predicate, (2, 3, 5, 5)), theirs)
 
 
 @pytest.mark.parametrize("name", ["and", "or", "head"])
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_masks_as_the_tensor_does(name: str) -> None:
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
     predicate, _ = PREDICATES[name]
     q, k, v = (normal(2, 3, 5, 8, dtype=torch.float32, device="cpu", seed=s) for s in range(3))
-    block_mask = create_block_mask(predicate, 2, 3, 5, 5, device="cpu")
-    theirs = flex_attention(q, k, v, block_mask=block_mask)
+    block_mask = flex.create_block_mask(predicate, 2, 3, 5, 5, device="cpu")
+    theirs = flex.flex_attention(q, k, v, block_mask=block_mask)
     assert isinstance(theirs, Tensor)
     assert_close(theirs, attention(q, k, v, dense(predicate, (2, 3, 5, 5)))[0])
 
@@ -187,7 +188,8 @@ lengths, ids = torch.tensor([3, 1]), torch.tensor(IDS)
 def test_tensors_are_what_create_mask_makes_of_the_predicates(
     mask: Tensor, predicate: Predicate
 ) -> None:
-    theirs = create_mask(predicate, 2, 3, 3, 5, device="cpu")
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    theirs = flex.create_mask(predicate, 2, 3, 3, 5, device="cpu")
     assert_close(mask.expand(2, 3, 3, 5), theirs)
 
 

