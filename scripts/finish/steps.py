@@ -24,6 +24,7 @@ STEPS: tuple[Step, ...] = (
     tell_about,
     place_figures,
     name_blocks,
+    offer_code,
     explain_numbers,
     tell_verified,
     offer_pages,
@@ -31,6 +32,5 @@ STEPS: tuple[Step, ...] = (
     help_the_lost,
     make_findable,
     make_accessible,
-    offer_code,
     set_fonts,
 )
