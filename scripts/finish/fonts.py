@@ -85,7 +85,9 @@ def _place(record: NameRecord) -> tuple[int, int, int, int]:
 
 def _preload(page: Html) -> None:
     files = [FONTS / "text.woff2"]
-    if page.root.xpath("//pre"):
+    if page.root.xpath("//em"):
+        files.append(FONTS / "text-italic.woff2")
+    if page.root.xpath("//code"):
         files.append(FONTS / "code.woff2")
     if page.root.find_class("katex-html"):
         files += [KATEX_FONTS / f"KaTeX_{name}.woff2" for name in ("Main-Regular", "Math-Italic")]

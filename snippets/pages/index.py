@@ -35,13 +35,12 @@ def figure_widths():
     figure, axes = plt.subplots(
         2, len(widths), sharex=True, sharey=True, figsize=(5.2, 2.5)
     )
-    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     for column, width in zip(axes.T, widths, strict=True):
         q = torch.randn(1000, 1, width).double()
         k = torch.randn(1000, 8, width).double()
         logits = (q @ k.mT).squeeze(1)
         for axis, scale, colour in zip(
-            column, (width**-0.5, 1), colours, strict=False
+            column, (width**-0.5, 1), ("C1", "C0"), strict=True
         ):
             weights = (
                 (logits * scale)
