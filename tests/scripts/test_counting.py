@@ -59,7 +59,7 @@ def test_a_wrong_count_is_caught(counting: Project, key: str) -> None:
 
 def test_a_count_that_there_is_not_is_named(counting: Project) -> None:
     alter(counting, INDEX, "site:pages", "site:page")
-    [found] = problems(counting, "--check")
+    [found] = problems(counting)
     assert "nothing counts site:page: the site has pages, " in found
 
 
