@@ -42,8 +42,8 @@ def list_numbers(
     def list_entries() -> dict[str, list[Entry]]:
         return {name: list(_entries(project, page, results)) for name, page in pages.items()}
 
-    listed = [entry for page in list_entries().values() for entry in page]
-    measured = sum(entry.kind in ("measured", "as text") for entry in listed)
+    standing = [entry for page in list_entries().values() for entry in page]
+    measured = sum(entry.kind in ("measured", "as text") for entry in standing)
     problems = list(fill_counts(found, measured))
     entries = list_entries()
     for filled in found:
