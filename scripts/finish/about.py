@@ -6,7 +6,7 @@ The lists of pages are computed from the heads of the pages and from the links b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from posixpath import dirname, join, normpath
 
 from lxml.html import HtmlElement
@@ -14,6 +14,7 @@ from lxml.html.builder import CLASS, DD, DETAILS, DIV, DL, DT, LI, NAV, SUMMARY,
 
 from scripts.finish.built import Built, Html
 from scripts.finish.titles import heading_text, title_of
+from scripts.matter import Matter
 from scripts.project import Problem
 from scripts.tasks import anchor, heads, sections, tasks
 
@@ -61,7 +62,10 @@ def tell_about(built: Built) -> list[Problem]:
             ("Takes", [f"{minutes(page.content)} min"]),
             ("To", tags),
             ("Read before", links_to(needs)),
-            ("Used by", _folded(links_to(_users(name, links, known)))),
+            (
+                "Used by",
+                _folded(links_to(each for each in _users(name, links, known) if each in titles)),
+            ),
         ]
         about = DIV(
             CLASS("about"), DL(*[DIV(DT(key), DD(*_apart(row))) for key, row in rows if row])
@@ -92,10 +96,14 @@ def _linked(page: Html) -> set[str]:
     }
 
 
-def _users(name: str, links: dict[str, set[str]], known: Iterable[str]) -> list[str]:
-    """The pages that link to this one, less those that link to most pages, as a list does."""
+def _users(name: str, links: dict[str, set[str]], known: Mapping[str, Matter]) -> list[str]:
+    """The pages that need this one or link to it; a page that links to most is a mere list."""
     most = len(links) / 2
-    return [other for other in known if name in links.get(other, ()) and len(links[other]) <= most]
+    return [
+        other
+        for other, matter in known.items()
+        if name in matter.needs or (name in links.get(other, ()) and len(links[other]) <= most)
+    ]
 
 
 def _apart(items: list[HtmlElement | str]) -> Iterable[HtmlElement | str]:

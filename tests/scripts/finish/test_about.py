@@ -33,7 +33,7 @@ def built(project: Project, tmp_path: Path) -> Built:
     (project.docs / "in").mkdir()
     (tmp_path / "site" / "in").mkdir(parents=True)
     for name, targets in LINKS.items():
-        needs = "needs: [in/a]\n" if name == "b" else ""
+        needs = {"b": "needs: [in/a]\n", "e": "needs: [in/b]\n"}.get(name, "")
         lists = "## Mend it\n\n<!-- tagged: mend it -->\n" if name == "list" else ""
         project.markdown(f"in/{name}").write_text(
             f"---\ndescription: x\ntags: [mend it]\n{needs}---\n# {name}\n{lists}",
@@ -68,7 +68,7 @@ def test_a_page_tells_what_it_is_for_and_what_to_read_before(built: Built) -> No
     assert links(told["To"]) == [("mend it", "../in/list.html#mend-it")]
     assert links(told["Read before"]) == [("A", "../in/a.html")]
     # The list links to most pages, which is no use of them.
-    assert links(told["Used by"]) == [("C", "../in/c.html")]
+    assert links(told["Used by"]) == [("E", "../in/e.html"), ("C", "../in/c.html")]
     assert not built.pages["in/b.html"].content.find_class("md-tags")
 
 
