@@ -368,7 +368,7 @@ def test_settings_that_do_not_fit_each_other_are_refused(
 
 def test_the_address_keeps_the_mask(page: Page) -> None:
     page.locator("#mask-tq").fill("2")
-    page.get_by_label("left").check()
+    page.get_by_label("left", exact=True).check()
     page.get_by_label("FlexAttention").check()
     link = page.get_by_role("link", name="Link to this mask").get_attribute("href")
     assert link == f"{BUILDER}?tq=2&padding=left&api=flex"
@@ -390,6 +390,7 @@ def test_links_of_the_table_set_the_mask_that_their_row_states(page: Page) -> No
         page.wait_for_function("location.search")
         page.wait_for_selector('[data-widget="masks"] form')
         names = {
+            "torch": torch,
             "Tq": shape[1],
             "Tk": shape[2],
             "i": torch.arange(shape[1])[:, None],
@@ -408,7 +409,7 @@ def test_links_of_the_table_set_the_mask_that_their_row_states(page: Page) -> No
 
 def test_a_query_without_keys_leads_to_its_page(page: Page) -> None:
     assert page.locator(".attn-warning").text_content() == ""
-    page.get_by_label("left").check()
+    page.get_by_label("left", exact=True).check()
     warning = page.locator(".attn-warning")
     assert (warning.text_content() or "").startswith("Without a key: example 1, queries 0 to 1.")
     assert str(warning.get_by_role("link").get_attribute("href")).endswith(EMPTY)

@@ -93,6 +93,7 @@ def example_three():
 
 # Of a mask: the shape (B, Tq, Tk), what the tensor is called with, True = may
 # attend, what the layer takes, True = hidden, the mask_mod, and the settings.
+# In a cell of a table no | can stand, not even in code: hence logical_or.
 MASKS = {
     "causal, Tq = Tk": (
         (1, 4, 4),
@@ -138,10 +139,10 @@ MASKS = {
     ),
     "a prefix for each example": (
         (2, 6, 6),
-        "(j <= i) | (j < prefix[:, None, None, None])",
-        "attn_mask=~((j <= i) | (j < prefix[:, None, None, None]))"
+        "torch.logical_or(j <= i, j < prefix[:, None, None, None])",
+        "attn_mask=~torch.logical_or(j <= i, j < prefix[:, None, None, None])"
         "[:, 0].repeat_interleave(H, 0)",
-        "(kv_idx <= q_idx) | (kv_idx < prefix[b])",
+        "torch.logical_or(kv_idx <= q_idx, kv_idx < prefix[b])",
         "padding=none&prefix=3,1",
     ),
 }
@@ -152,6 +153,7 @@ def table_forms():
     for name, (shape, tensor, layer, rule, settings) in MASKS.items():
         n_examples, n_queries, n_keys = shape
         names = {
+            "torch": torch,
             "i": torch.arange(n_queries)[:, None],
             "j": torch.arange(n_keys),
             "Tq": n_queries,
