@@ -307,7 +307,7 @@ def check_layer(s: Setting, code: str, expected: Tensor) -> None:
     assert names["H"] == s.heads
     weights, biases = layer.in_proj_weight.chunk(3), layer.in_proj_bias.chunk(3)
     q, k, v = (
-        F.linear(y, w, b).unflatten(-1, (s.heads, -1)).transpose(1, 2)
+        F.linear(y, w, b).view(*y.shape[:2], s.heads, -1).transpose(1, 2)
         for y, w, b in zip((x, memory, memory), weights, biases, strict=True)
     )
     heads, _ = attention(q, k, v, expected)  # (B, H, Tq, d)
