@@ -22,13 +22,13 @@ class Settings:
 
 
 def read_settings(project: Project) -> Settings:
-    """Read mkdocs.yml as the generators do."""
-    with (project.root / "mkdocs.yml").open(encoding="utf-8") as file:
-        given: dict[str, Any] = yaml_load(file)
+    """Read mkdocs.yml as the generators do; a project without one has its pages alone."""
+    path = project.root / "mkdocs.yml"
+    given: dict[str, Any] = yaml_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     url = given.get("site_url") or ""
     description = " ".join(given.get("site_description", "").split())
     files = list(_files(given.get("nav") or [f"{page}.md" for page in project.pages()], ""))
-    return Settings(given["site_name"], description, url and url.rstrip("/") + "/", files)
+    return Settings(given.get("site_name", ""), description, url and url.rstrip("/") + "/", files)
 
 
 def _files(entries: list[Any], section: str) -> Iterator[tuple[str, str]]:

@@ -6,28 +6,23 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
-
-from mkdocs.utils.yaml import yaml_load
 
 from scripts.matter import Matter, read_matter
 from scripts.percent import prose_of
 from scripts.project import Problem, Project, is_lab
+from scripts.settings import read_settings
 
 LONGEST = 160  # what search engines and cards show of a description
 _LISTED = re.compile(r"^<!-- tagged: (.+?) -->$", re.MULTILINE)
 _HEADING = re.compile(r"^# +(.+?)(?: *\{[^{}]*\})? *$", re.MULTILINE)
 
 
-def settings(project: Project) -> dict[str, Any]:
-    """What mkdocs.yml says."""
-    path = project.root / "mkdocs.yml"
-    return yaml_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
 def sections(project: Project) -> dict[str, tuple[str, ...]]:
     """Each page's sections in the navigation, in reading order; what has no place comes last."""
-    placed = dict(_placed(settings(project).get("nav", []), ()))
+    placed = {
+        str(PurePosixPath(file).with_suffix("")): (section,) if section else ()
+        for section, file in read_settings(project).files
+    }
     known = project.names()
     found = {name: placed[name] for name in placed if name in known}
     return found | {name: () for name in known if name not in found}
@@ -101,16 +96,6 @@ def _circle(all_heads: Mapping[str, Matter], name: str) -> list[str]:
                 seen.add(needed)
                 ways.append([*way, needed])
     return []
-
-
-def _placed(nav: list[object], above: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for entry in nav:
-        items = entry.items() if isinstance(entry, dict) else [("", entry)]
-        for title, inner in items:
-            if isinstance(inner, list):
-                yield from _placed(inner, (*above, title))
-            else:
-                yield str(inner).removesuffix(".md").removesuffix(".ipynb"), above
 
 
 def _link(project: Project, name: str, folder: PurePosixPath) -> str:

@@ -18,7 +18,8 @@ from scripts.finish.card import draw_card
 from scripts.finish.titles import title_of
 from scripts.matter import Matter
 from scripts.project import Problem
-from scripts.tasks import heads, sections, settings
+from scripts.settings import read_settings
+from scripts.tasks import heads, sections
 
 MISSING = "404.html"
 _REPLACED = "head/meta[@name='description'] | head/link[@rel='canonical']"
@@ -29,14 +30,14 @@ def make_findable(built: Built) -> list[Problem]:
     """Write descriptions, addresses, structured data and cards."""
     base = os.environ.get("SITE_URL", "")
     base = base and f"{base.rstrip('/')}/"
-    named = settings(built.project)
+    site = read_settings(built.project).name
     known = heads(built.project)
     places = sections(built.project)
     titles = {page.page or "": title_of(page) for page in built.pages.values()}
     for page in built.pages.values():
         head = page.root.find("head")
         matter = known.get(page.page or "", Matter())
-        description = matter.description or named.get("site_description", "")
+        description = matter.description or head.xpath("string(meta[@name='description']/@content)")
         for element in page.root.xpath(_REPLACED):
             element.drop_tree()
         head.append(E.meta(name="description", content=description))
@@ -45,7 +46,7 @@ def make_findable(built: Built) -> list[Problem]:
             continue
         title = title_of(page)
         shown = {
-            "og:site_name": named["site_name"],
+            "og:site_name": site,
             "og:title": title,
             "og:description": description,
             "og:type": "website" if page.page == "index" else "article",
@@ -55,7 +56,7 @@ def make_findable(built: Built) -> list[Problem]:
             card = f"assets/cards/{page.page}.png"
             target = built.folder / card
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(draw_card(title, section, named["site_name"]))
+            target.write_bytes(draw_card(title, section, site))
             shown |= {
                 "og:url": base + page.file,
                 "og:image": base + card,

@@ -12,7 +12,8 @@ from lxml.html.builder import CLASS, FORM, H1, H2, H3, INPUT, LABEL, LI, UL, A, 
 from scripts.finish.built import Built
 from scripts.finish.titles import title_of
 from scripts.project import Problem
-from scripts.tasks import anchor, sections, settings, tasks
+from scripts.settings import read_settings
+from scripts.tasks import anchor, sections, tasks
 
 FILE = "404.html"
 TITLE = "There is no page here"
@@ -50,7 +51,7 @@ def help_the_lost(built: Built) -> list[Problem]:
     article.clear()
     article.set("class", "md-content__inner md-typeset")
     article.extend(content)
-    page.root.find("head/title").text = f"{TITLE} - {settings(built.project)['site_name']}"
+    page.root.find("head/title").text = f"{TITLE} - {read_settings(built.project).name}"
     return []
 
 

@@ -2,7 +2,7 @@
 # description: >-
 #   Small models trained on tasks whose right attention map is known beforehand: how well their maps
 #   agree with it, and four ways in which a map misleads.
-# tags: [train, debug]
+# tags: [learn the basics, find a silent mistake]
 # needs: [core/multi-head]
 # ---
 

@@ -2,7 +2,7 @@
 # description: >-
 #   A small transformer trained with and without the scale, at two widths and
 #   from several starts: what it does to entropy, gradients and learning.
-# tags: [train, debug]
+# tags: [learn the basics]
 # needs: [core/scaling]
 # ---
 
