@@ -13,13 +13,14 @@ from pytest_codeblocks import extract_from_file
 
 from scripts.fill import fill, is_stated, needed_pages
 from scripts.page import PYTHON_LINE, read_page
-from scripts.project import HOME, Project
+from scripts.project import HOME, Project, is_lab
 from scripts.rounding import difference
 from scripts.run import Settings, run_pages
 from tests.paste import pasted
 
 SITE = Project()
 PAGES = SITE.pages()
+LABS = [name for name in SITE.names() if is_lab(name)]
 README = HOME / "README.md"
 
 
@@ -41,7 +42,8 @@ def test_every_page_is_what_a_fresh_run_gives(instructions: str, threads: str) -
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    assert done.stdout.startswith(f"checked {len(PAGES)} pages: "), done.stdout
+    counts = f"checked {len(PAGES)} pages, {len(LABS)} labs: "
+    assert done.stdout.startswith(counts), done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -55,10 +57,11 @@ def test_a_page_pasted_into_an_empty_file_prints_what_it_shows(page: str) -> Non
     assert [line.rstrip() for line in printed.split("\n")] == expected.split("\n")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES + LABS)
 def test_a_page_needs_torch_and_matplotlib_alone(page: str) -> None:
     needed = set()
-    for node in ast.walk(ast.parse(python(page))):
+    code = SITE.module(page).read_text(encoding="utf-8") if is_lab(page) else python(page)
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             needed |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

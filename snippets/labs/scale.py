@@ -212,6 +212,11 @@ gradient = {
 # divides each gradient by its own running size, so a gradient that is small
 # everywhere costs nothing here. Its `eps`, which would set a floor to that, is
 # made negligible.
+#
+# After each step the weights are rounded to multiples of $2^{-20}$. Without
+# that, two processors that add in another order, and so differ in the last bit,
+# end with different models: attention that is nearly decided
+# turns a rounding difference into another choice.
 
 
 # %%
@@ -232,7 +237,7 @@ def train(
     outer = [w.requires_grad_() for w in p.values()]
     p |= dict(zip(("wq", "wk"), inner, strict=True))
     groups = [{"params": outer}, {"params": inner, "lr": rate / slow}]
-    adam = torch.optim.Adam(groups, lr=rate, eps=1e-30)
+    adam = torch.optim.Adam(groups, lr=rate, eps=1e-12)
     torch.manual_seed(1)
     history = []
     for _ in range(STEPS):
@@ -242,6 +247,10 @@ def train(
         adam.zero_grad()
         loss.sum().backward()
         adam.step()
+        with torch.no_grad():
+            for name, w in p.items():
+                grid = 2**20 * (shrink if name in ("wq", "wk") else 1)
+                w.copy_((w * grid).round() / grid)
         history.append(torch.stack([loss, entropy(weights)]).detach())
     torch.manual_seed(2)
     *asked, answers = questions(512)
@@ -325,7 +334,7 @@ for axes, d in zip(both, (8, 256), strict=True):
     axes.set_title(f"d = {d}")
 both[0].set_ylabel("entropy / log N")
 both[0].set_ylim(0, 1.02)
-both[0].legend(title="scale")
+both[1].legend(title="scale", loc="upper right")
 
 # %% [markdown]
 # A trained model is decided, too: it has to be, to answer. The unscaled one is
@@ -357,18 +366,18 @@ for name, run in more.items():
     print(row(name, run))
 folded = more["small weights, small rate"]["loss"]
 apart = (folded - runs[d, "root"]["loss"]).abs().max().item()
-print(f"small weights, small rate: as scaled to 1e-6: {apart < 1e-6}")
+print(f"small weights, small rate: as scaled to 1e-4: {apart < 1e-4}")
 control = {
     "slower": more["a third of the rate"]["accuracy"].mean().item(),
     "faster": more["three times the rate"]["accuracy"].mean().item(),
     "small": more["small first weights"]["accuracy"].mean().item(),
     "linear": more["as nn.Linear draws"]["accuracy"].mean().item(),
     "linear_root": more["as nn.Linear draws, 1/√d"]["accuracy"].mean().item(),
-    "same": str(apart < 1e-6),
+    "same": str(apart < 1e-4),
 }
 
 # %% figure="controls" alt="Loss against training steps at width 256. Scaled, the loss falls to nearly zero by two thirds of the steps. Unscaled with small first weights it falls a little later. Unscaled with the weights of nn.Linear it falls later still and ends above zero. Unscaled it is the slowest, and its band is the widest."
-figure, axes = plt.subplots()
+figure, axes = plt.subplots(figsize=(6.4, 3))
 draw(axes, runs[256, "root"]["loss"], "C0", "1/√d")
 draw(
     axes, more["small first weights"]["loss"], "C2", "none, small first weights"
@@ -377,14 +386,13 @@ draw(axes, more["as nn.Linear draws"]["loss"], "C3", "none, as nn.Linear draws")
 draw(axes, runs[256, "none"]["loss"], "C1", "none")
 axes.set_ylabel("loss")
 axes.set_ylim(bottom=0)
-axes.legend(title="scale")
+axes.legend(title="scale", loc="upper left", bbox_to_anchor=(1, 1))
 
 # %% [markdown]
 # - **The learning rate does not mend it.** A third of the rate gives
 #   <data value="control.slower">31 %</data>, three times the rate
 #   <data value="control.faster">24 %</data>.
 # - **Small first weights nearly do**: <data value="control.small">99 %</data>.
-#
 #   So most of the harm is in the start. The rest is in the steps: a step of
 #   $W_q$ or $W_k$ moves the scores further than it would with the scale.
 # - **Small first weights and a smaller rate for them do exactly**: every loss
