@@ -209,6 +209,15 @@ def show(title, values):
     print(f"{title:36} {mean:.2f}   ({low:.2f} to {high:.2f})")
 
 
+def rounded(values):
+    """Four decimals: what is drawn then has no rounding noise."""
+    return torch.as_tensor(values).mul(1e4).round().div(1e4).tolist()
+
+
+def heat(axis, weights):
+    axis.imshow(rounded(weights), vmin=0, vmax=1)
+
+
 # %% [markdown]
 # ## Where one map is possible, the map is right
 #
@@ -267,16 +276,16 @@ figure, axes = plt.subplots(1, 4, figsize=(5.2, 1.9), sharey=True)
 for axis, panel, title in zip(
     axes, panels, ["right map", "model 1", "model 2", "model 3"], strict=True
 ):
-    axis.imshow(panel.mul(1e4).round() / 1e4, vmin=0, vmax=1)
+    heat(axis, panel)
     axis.set(title=title, xticks=[0, 9], yticks=[0, 9], xlabel="key")
 axes[0].set_ylabel("query")
 
 # %% [markdown]
-# All eight models find it: mean mass <data value="forced.mass">0.00</data> on
-# the right key (at least <data value="forced.low">0.00</data> in each model).
+# All eight models find it: mean mass <data value="forced.mass">0.98</data> on
+# the right key (at least <data value="forced.low">0.96</data> in each model).
 # And the map matters: made blind, with uniform weights in place of its own, the
-# head gets <data value="forced.blinded">0.00</data> of the answers right; with
-# the head removed, the models guess (<data value="forced.removed">0.00</data>).
+# head gets <data value="forced.blinded">0.22</data> of the answers right; with
+# the head removed, the models guess (<data value="forced.removed">0.10</data>).
 
 # %% [markdown]
 # ## A right map that does not matter
@@ -287,7 +296,12 @@ axes[0].set_ylabel("query")
 
 # %%
 fours = train(reversal, steps=150, heads=4)
-four = {"mass": [], "hits": [], "removed": [], "only": []}
+four: dict[str, list[float]] = {
+    "mass": [],
+    "hits": [],
+    "removed": [],
+    "only": [],
+}
 for model in fours:
     maps = run(model, tokens)[1][0]
     for head in range(4):
@@ -311,11 +325,11 @@ many["least"] = min(four["removed"])
 many["fewest"] = min(four["only"])
 
 # %% [markdown]
-# Nearly every head looks right (mean hits <data value="many.hits">0.00</data>),
+# Most heads look right in most rows (mean hits <data value="many.hits">0.90</data>),
 # and no head is needed: without any one of them the model still gets at least
-# <data value="many.least">0.00</data> right. They share the work rather than
-# hold copies of it: a head left alone gets <data value="many.only">0.00</data>
-# on average and <data value="many.fewest">0.00</data> at worst. So the map of a
+# <data value="many.least">0.97</data> right. They share the work rather than
+# hold copies of it: a head left alone gets <data value="many.only">0.75</data>
+# on average and <data value="many.fewest">0.42</data> at worst. So the map of a
 # head says nothing about what the model would lose with it; that takes a
 # removal. The same was found in trained translation models, where most heads
 # can be removed one at a time ([Michel, Levy and Neubig,
@@ -387,20 +401,20 @@ figure, axes = plt.subplots(1, 4, figsize=(5.2, 1.9), sharey=True)
 for axis, panel, title in zip(
     axes, panels, ["right keys", "model 1", "model 2", "model 3"], strict=True
 ):
-    axis.imshow(panel.mul(1e4).round() / 1e4, vmin=0, vmax=1)
+    heat(axis, panel)
     axis.set(title=title, xticks=[0, 11], yticks=[0, 11], xlabel="key")
 axes[0].set_ylabel("query")
 
 # %% [markdown]
 # Every model puts its mass on the two right keys
-# (<data value="choice.mass">0.00</data>), and how it divides it is up to the
-# seed: two models' maps differ by <data value="choice.apart">0.00</data>,
-# against <data value="choice.same">0.00</data> for reversal, though each of
-# them gets at least <data value="choice.accuracy">0.00</data> of the answers
+# (<data value="choice.mass">0.99</data>), and how it divides it is up to the
+# seed: two models' maps differ by <data value="choice.apart">0.47</data>,
+# against <data value="choice.same">0.03</data> for reversal, though each of
+# them gets at least <data value="choice.accuracy">1.00</data> of the answers
 # right. Swapping the two halves of every row moves
-# <data value="choice.moved">0.00</data> of the weight to other keys and leaves
-# <data value="choice.swapped">0.00</data> of the answers right
-# (<data value="choice.worst">0.00</data> in the worst model). This is the point
+# <data value="choice.moved">0.74</data> of the weight to other keys and leaves
+# <data value="choice.swapped">1.00</data> of the answers right
+# (<data value="choice.worst">0.98</data> in the worst model). This is the point
 # of [Jain and Wallace (2019)](https://arxiv.org/abs/1902.10186), made by hand:
 # a quite different map gives the same answer. It holds *here* because the two
 # keys carry the same token. In reversal there is no such key, and the objection
@@ -466,8 +480,8 @@ figure, axes = plt.subplots(1, 2, figsize=(5.2, 3.0), sharey=True)
 for number, (axis, panel, mark) in enumerate(
     zip(axes, maps, [noted[0], right3[0]], strict=True), 1
 ):
-    axis.imshow(panel.mul(1e4).round() / 1e4, vmin=0, vmax=1)
-    rows, keys = mark.nonzero().T
+    heat(axis, panel)
+    rows, keys = mark.nonzero().T.tolist()
     axis.plot(keys, rows, "o", mfc="none", mec="C1", ms=13, mew=1.5)
     axis.set(title=f"layer {number}", xlabel="key")
     axis.set_xticks(range(length), letters)
@@ -476,10 +490,10 @@ axes[0].set_ylabel("query")
 
 # %% [markdown]
 # The rings are the textbook's map, and the models agree with it: mean mass
-# <data value="chain.previous">0.00</data> in layer 1,
-# <data value="chain.right">0.00</data> in layer 2, at accuracy
-# <data value="chain.accuracy">0.00</data>. One layer reaches
-# <data value="chain.one">0.00</data>, about what a guess gives among the
+# <data value="chain.previous">0.98</data> in layer 1,
+# <data value="chain.right">0.99</data> in layer 2, at accuracy
+# <data value="chain.accuracy">1.00</data>. One layer reaches
+# <data value="chain.one">0.25</data>, about what a guess gives among the
 # letters of the word that are neither its first nor the one asked; [Sanford,
 # Hsu and Telgarsky (2024)](https://arxiv.org/abs/2408.14332) prove that one
 # layer needs a far larger model.
@@ -503,18 +517,20 @@ for title, values in unmasked.items():
 uniform = 1 / length
 print(f"\nuniform weights would give mass {uniform:.2f}")
 
-# %% figure="negative" alt="Eight heat maps of layer 1, averaged over examples, one a model, six rows of the word by ten keys. A few show the bright line of the previous key. Most show its opposite: all keys of the word faintly lit, and a dark line where the previous key is."
+# %% figure="negative" alt="Eight heat maps of layer 1, averaged over examples, one a model, six rows of the word by ten keys. A few show the bright line of the previous key. Most show its opposite: the keys of the word unevenly lit, and dark where the previous key is."
 figure, axes = plt.subplots(2, 4, figsize=(5.2, 2.6), sharex=True, sharey=True)
 for number, (axis, model) in enumerate(zip(axes.flat, free, strict=True), 1):
     panel = run(model, tokens3)[1][0, :, 0, :WORD].mean(0)
-    axis.imshow(panel.mul(1e4).round() / 1e4, vmin=0, vmax=1)
+    heat(axis, panel)
     axis.set(title=f"model {number}", xticks=[0, 9], yticks=[0, 5])
 figure.supxlabel("key", fontsize="medium")
 figure.supylabel("query", fontsize="medium")
 
 # %% [markdown]
 # More than half of the models solve the task with the *negative* of the right
-# map. The head looks at every letter of the word but the previous one. By
+# map. The head spreads
+# its weight over the letters of the word, unevenly, and leaves out the
+# previous one. By
 # agreement with the right map it scores below uniform weights; anyone hunting
 # for "previous-token heads" would pass it over.
 #
@@ -551,7 +567,7 @@ def put(pattern):
 
 columns = ["mass on it", "own map", "previous", "all but it"]
 print(f"{'':9}" + "".join(f"{column:>12}" for column in columns))
-trial = {"previous": [], "negative": []}
+trial: dict[str, list[float]] = {"previous": [], "negative": []}
 mass = unmasked["layer 1: mass on the previous key"]
 for number, model in enumerate(free):
     own = unmasked["accuracy"][number]
@@ -599,20 +615,20 @@ show("mass on the previous key, theirs", among(mass))
 show("the same, weights times value norms", among(normed))
 
 # %% [markdown]
-# <data value="turned.count">0</data> of the eight models do better with the
+# <data value="turned.count">5</data> of the eight models do better with the
 # negative, and for them the trial is plain: with the exact negative they get
-# <data value="turned.exact">0.00</data> right, with the textbook's map
-# <data value="turned.textbook">0.00</data>. For the other models it is the
-# reverse (<data value="turned.others_exact">0.00</data> and
-# <data value="turned.others_textbook">0.00</data>). All eight solve the task
-# with their own maps (at least <data value="turned.own">0.00</data>), even the
+# <data value="turned.exact">0.95</data> right, with the textbook's map
+# <data value="turned.textbook">0.17</data>. For the other models it is the
+# reverse (<data value="turned.others_exact">0.03</data> and
+# <data value="turned.others_textbook">1.00</data>). All eight solve the task
+# with their own maps (at least <data value="turned.own">1.00</data>), even the
 # one whose largest weight in layer 2 is on the right key in only
-# <data value="turned.hits">0.00</data> of its rows.
+# <data value="turned.hits">0.60</data> of its rows.
 #
 # A known remedy does not help here: weights times the length of what each key
 # adds ([Kobayashi et al., 2020](https://arxiv.org/abs/2004.10102)) give the
-# previous key <data value="turned.normed">0.00</data> where weights alone give
-# it <data value="turned.mass">0.00</data>. A key with hardly any weight adds
+# previous key <data value="turned.normed">0.04</data> where weights alone give
+# it <data value="turned.mass">0.03</data>. A key with hardly any weight adds
 # hardly anything; it is its absence that counts.
 #
 # All eight models with the causal mask took the textbook's way. Which way a
@@ -648,8 +664,8 @@ show("layer 2: word's rows, next key", line)
 print("largest change of a logit that is asked for:", max(change))
 
 # %% [markdown]
-# Mean mass <data value="unread.mean">0.00</data> on the next key (up to
-# <data value="unread.high">0.00</data>), and not one bit of an answer depends
+# Mean mass <data value="unread.mean">0.66</data> on the next key (up to
+# <data value="unread.high">0.93</data>), and not one bit of an answer depends
 # on it. These rows are what the shared matrices do with inputs that training
 # never judged. In a language model every row is judged, in the last layer; the
 # rows of padding, and those before a prompt's last token when only its next
@@ -694,7 +710,7 @@ for title, (agrees, costs) in heads.items():
 # %% figure="need" alt="Scatter plot of all heads: mass on the expected key against the accuracy lost when the head is removed. Heads of one-head reversal and of causal induction lie at the top right: they agree and are needed. The 32 heads of four-head reversal lie along the bottom right: they agree and are not needed. Most induction heads without a mask lie at the top left: they disagree and are needed."
 figure, axis = plt.subplots(figsize=(5.2, 3.4))
 for (title, (agrees, costs)), marker in zip(heads.items(), "osD^", strict=True):
-    places = [torch.tensor(v).mul(1e4).round() / 1e4 for v in (agrees, costs)]
+    places = rounded(agrees), rounded(costs)
     axis.plot(*places, marker, label=title, alpha=0.7)
 axis.set(
     xlabel="mass on the expected key",
@@ -721,9 +737,10 @@ axis.legend(loc="center left", bbox_to_anchor=(0.02, 0.4), fontsize="small")
 #
 # **How far this goes.** The models are tiny, without MLP and normalisation, and
 # trained on tasks made to have one right map. Removal by zero and uniform
-# weights take a model out of what it has seen in training, so that a loss they
-# show is an upper bound on what a gentler edit would; that they show *none* for
-# the four heads, and that the two *put there* trials differ so much, does not
+# weights take a model out of what it has seen in training, so that a loss
+# may be larger than a gentler edit's; that they show *none* for
+# the four heads, and
+# that models do better on a map put there than with a head removed, does not
 # rest on it. Counts of seeds are of this setting alone.
 #
 # ## Sources

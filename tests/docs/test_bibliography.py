@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from scripts.project import Project
+from scripts.percent import prose_of
+from scripts.project import Project, is_lab
 
 SITE = Project()
 PAGE = "reference/bibliography"
@@ -12,10 +13,11 @@ LINK = re.compile(r"\]\((https?://[^)]+)\)")
 
 
 def cited_by() -> dict[str, set[str]]:
-    """Each address that a page links to, with the pages."""
+    """Each address that a page or a lab links to, with the pages."""
     found: dict[str, set[str]] = {}
-    for page in set(SITE.pages()) - {PAGE}:
-        for address in LINK.findall(SITE.markdown(page).read_text(encoding="utf-8")):
+    for page in set(SITE.names()) - {PAGE}:
+        text = SITE.source(page).read_text(encoding="utf-8")
+        for address in LINK.findall(prose_of(text) if is_lab(page) else text):
             found.setdefault(address, set()).add(page)
     return found
 
@@ -28,7 +30,7 @@ def listed() -> dict[str, set[str]]:
         [address] = LINK.findall(entry)
         assert address not in found, f"{address} is listed twice"
         _, _, pages = entry.partition(" On: ")
-        names = re.findall(r"\]\(((?:\.\./)?[\w/-]+)\.md\)", pages)
+        names = re.findall(r"\]\(((?:\.\./)?[\w/-]+)\.(?:md|ipynb)\)", pages)
         found[address] = {
             name.removeprefix("../") if name.startswith("../") else f"reference/{name}"
             for name in names
