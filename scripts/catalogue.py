@@ -10,9 +10,9 @@ from tabulate import tabulate
 
 from scripts import tested
 from scripts.module import Module, first_line, modules, signature
-from scripts.plain import title
 from scripts.project import Project
 from scripts.source import SourceError
+from scripts.tasks import heading
 
 
 def _module(project: Project, page: str, name: str) -> str:
@@ -78,7 +78,7 @@ def _shown(project: Project, page: str, name: str) -> Iterator[str]:
     shows = re.compile(rf"^<!-- (?:source: {dotted}\.\w+|file: {dotted}) -->$", re.MULTILINE)
     for other in project.pages():
         if shows.search(project.markdown(other).read_text(encoding="utf-8")):
-            yield f"[{title(project, other)}]({'../' * page.count('/')}{other}.md)"
+            yield f"[{heading(project, other)}]({'../' * page.count('/')}{other}.md)"
 
 
 def _tests(project: Project, name: str) -> Iterator[tuple[str, str]]:

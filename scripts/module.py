@@ -51,7 +51,7 @@ class Module:
     @property
     def page(self) -> str | None:
         """The page whose code this is, None where it is no page's."""
-        pages = self.project.pages()
+        pages = self.project.names()
         return next((page for page in pages if self.project.module(page) == self.path), None)
 
     def public(self) -> list[ast.FunctionDef | ast.ClassDef]:

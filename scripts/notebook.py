@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import nbformat
 
 from scripts.page import CONTINUED, FENCED
-from scripts.plain import Plain, title
+from scripts.plain import Plain
 from scripts.project import Project
 from scripts.settings import Settings
 from scripts.source import whole
+from scripts.tasks import heading
 
 _FENCE = re.compile(rf"\A(?:{re.escape(CONTINUED)}\n)?(?:```python|~~~text)\n|(?:```|~~~)\n?\Z")
 _LINK = re.compile(r"(?P<lead>(?<!!)\]\(|\bhref=\")(?P<url>[^)\s\"]+)(?=[)\"])")
@@ -35,7 +36,7 @@ def notebook(project: Project, plain: Plain, settings: Settings) -> str:
         metadata={
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
-            "title": title(project, plain.page.name),
+            "title": heading(project, plain.page.name),
         },
     )
     for number, cell in enumerate(made.cells):
@@ -125,17 +126,3 @@ class _Maker:
                 cell = nbformat.v4.new_code_cell(f'{code}{literal}, encoding="utf-8")\n')
                 cell.metadata["jupyter"] = {"source_hidden": True}
                 self.cells.append(cell)
-
-
-def notebook_markdown(given: Any) -> str:
-    """A notebook as Markdown: its text, its code, and what it printed; pictures stay behind."""
-    parts = []
-    for cell in given.cells:
-        if cell.cell_type == "markdown":
-            parts.append(cell.source.strip("\n"))
-        elif cell.cell_type == "code":
-            parts.append(f"```python\n{cell.source.strip()}\n```")
-            printed = "".join(each.text for each in cell.outputs if each.output_type == "stream")
-            if printed.strip():
-                parts.append(f"~~~text\n{printed.strip()}\n~~~")
-    return "\n\n".join(part for part in parts if part) + "\n"

@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from scripts.finish.labs import as_markdown
 from scripts.matter import lines_of_matter
-from scripts.page import CONTINUED, FENCED, Page, read_page
-from scripts.project import Project
+from scripts.page import CONTINUED, FENCED, Page, read_page, take_apart
+from scripts.project import Project, is_lab
 
 _DETAILS = re.compile(r'^<details markdown="1">', re.MULTILINE)
 _ANCHOR = re.compile(r"^(?P<indent>\s*)\{ #(?P<id>[\w-]+) \}$", re.MULTILINE)
 _DARK = re.compile(r"^!\[.*\]\(\S+#only-dark\)\n", re.MULTILINE)
 _LIGHT = re.compile(r"(?<=\.svg)#only-light(?=\)$)", re.MULTILINE)
-_SUBSCRIPT = re.compile(r"<sub>(.*?)</sub>")
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,7 @@ class Plain:
 
 
 def read_plain(project: Project, name: str) -> Plain:
-    """Read a page of ``docs/``."""
+    """Read a page of ``docs/``, or a lab with its outputs."""
+    if is_lab(name):
+        return Plain(take_apart(name, f"{name}.md", as_markdown(project, name)))
     return Plain(read_page(project, name))
-
-
-def title(project: Project, name: str) -> str:
-    """The page's first heading, as text."""
-    text = project.markdown(name).read_text(encoding="utf-8")
-    found = re.search(r"^# (.+)$", text, re.MULTILINE)
-    return _SUBSCRIPT.sub(r"_\1", found[1]) if found else name

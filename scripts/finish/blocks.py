@@ -7,7 +7,7 @@ from lxml.html import HtmlComment
 
 from scripts.finish.built import Built, Html
 from scripts.page import COMMENT, KINDS
-from scripts.project import Problem, Project
+from scripts.project import Problem, Project, is_lab
 
 
 def block_id(kind: str, name: str) -> str:
@@ -16,7 +16,9 @@ def block_id(kind: str, name: str) -> str:
 
 
 def directives_of(project: Project, name: str) -> list[tuple[int, str, str]]:
-    """Line, kind and name of each directive in the page's Markdown."""
+    """Line, kind and name of each directive in the page's Markdown; a lab has none."""
+    if is_lab(name):
+        return []
     lines = project.markdown(name).read_text(encoding="utf-8").splitlines()
     matches = ((line, COMMENT.fullmatch(text.strip())) for line, text in enumerate(lines, 1))
     return [(line, m[1], m[2] or "") for line, m in matches if m and m[1] in KINDS]

@@ -13,10 +13,10 @@ from pygments.lexers import PythonLexer
 
 from scripts.finish.built import Built, Html
 from scripts.module import LONG, Module, modules
-from scripts.plain import title
 from scripts.project import Problem
 from scripts.settings import read_settings
 from scripts.source import definitions
+from scripts.tasks import heading
 
 FOLDER = "code"
 CATALOGUE = "reference/catalogue.html"
@@ -107,7 +107,7 @@ def _tree(
 def _facts(module: Module, page: Html) -> Iterator[tuple[str, str]]:
     if module.page is not None:
         link = page.to(f"{module.page}.html")
-        yield "runs for", f'<a href="{link}">{escape(title(module.project, module.page))}</a>'
+        yield "runs for", f'<a href="{link}">{escape(heading(module.project, module.page))}</a>'
     yield "needs", escape(", ".join(module.packages()) or "Python alone")
     links = [
         f'<a href="{page.to(f"{FOLDER}/{file}").replace(".py", ".html")}"><code>{file}</code></a>'

@@ -96,11 +96,6 @@ def _lay_out(path: Path, name: str, project: Project, markdown: Any) -> list[Pro
     content = fragment_fromstring(body, create_parent="div")
     _mend_links(content)
     _measure_pictures(content, project.docs / name)
-    title = content.find("h1")
-    download = fragment_fromstring(
-        f'<p>This lab as a notebook: <a href="{path.stem}.ipynb" download>{path.stem}.ipynb</a></p>'
-    )
-    title.addnext(download)
     article[:] = list(content)
     article.text = "\n"
     lists = root.xpath("//ul[@data-md-component='toc']")

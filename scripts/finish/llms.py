@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-import nbformat
-
 from scripts.finish.built import Built
 from scripts.matter import read_matter
 from scripts.module import modules
-from scripts.plain import title
 from scripts.project import Problem
 from scripts.settings import read_settings
+from scripts.tasks import heading
 
 _ABOUT = """\
 Every code block on these pages runs, and every number is measured by a run or says where it is
@@ -26,22 +24,16 @@ def list_everything(built: Built) -> list[Problem]:
     lines = [f"# {settings.name}", "", f"> {settings.description}", "", _ABOUT]
     section = None
     problems = []
-    for heading, file in settings.files:
-        if heading != section:
-            section = heading
-            lines += ["", f"## {heading}", ""] if heading else [""]
+    for heading_above, file in settings.files:
+        if heading_above != section:
+            section = heading_above
+            lines += ["", f"## {section}", ""] if section else [""]
         name = str(PurePosixPath(file).with_suffix(""))
-        described = ""
-        if file.endswith(".md"):
-            heading_of_page = title(project, name)
-            matter, found = read_matter(project, name)
-            problems += found
-            described = matter.description
-        else:
-            heading_of_page = _title(nbformat.read(project.docs / file, as_version=4), name)
+        matter, found = read_matter(project, name)
+        problems += found
         lines.append(
-            f"- [{heading_of_page}]({settings.url}{name}.md){': ' * bool(described)}{described}"
-            f" ([notebook]({settings.url}{name}.ipynb))"
+            f"- [{heading(project, name)}]({settings.url}{name}.md): {matter.description} "
+            f"([notebook]({settings.url}{name}.ipynb))"
         )
     lines += ["", "## Code", ""]
     lines += [
@@ -50,10 +42,3 @@ def list_everything(built: Built) -> list[Problem]:
     ]
     (built.folder / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return problems
-
-
-def _title(notebook: nbformat.NotebookNode, name: str) -> str:
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown" and cell.source.startswith("# "):
-            return str(cell.source.partition("\n")[0].removeprefix("# "))
-    return name

@@ -69,7 +69,7 @@ def _mismatch(built: Built, name: str, shown: list[str], entries: list[Entry]) -
     listed = [entry["printed"] for entry in entries]
     if shown == listed:
         return None
-    source = built.project.markdown(name)
+    source = built.project.source(name)
     text = source.read_text(encoding="utf-8")
     starts = [match.start() for match in DATA_OPEN.finditer(text)]
     pairs = zip([*shown, "nothing"], [*listed, "nothing"], strict=False)

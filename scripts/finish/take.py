@@ -5,13 +5,12 @@ from __future__ import annotations
 from html import escape
 from pathlib import PurePosixPath
 
-import nbformat
 from lxml.html import fragment_fromstring
 
 from scripts.finish.built import Built, Html
-from scripts.notebook import notebook, notebook_markdown
+from scripts.notebook import notebook
 from scripts.plain import read_plain
-from scripts.project import Problem
+from scripts.project import Problem, is_lab
 from scripts.settings import read_settings
 
 FORMS = (("md", "text/markdown", "Markdown"), ("ipynb", "application/x-ipynb+json", "Notebook"))
@@ -25,11 +24,9 @@ def offer_pages(built: Built) -> list[Problem]:
         plain = read_plain(built.project, name)
         _write(built, f"{name}.md", plain.markdown())
         _write(built, f"{name}.ipynb", notebook(built.project, plain, settings))
-    for path in sorted(built.project.docs.rglob("*.ipynb")):
-        name = path.relative_to(built.project.docs).with_suffix("").as_posix()
-        text = path.read_text(encoding="utf-8")
-        _write(built, f"{name}.ipynb", text)
-        _write(built, f"{name}.md", notebook_markdown(nbformat.reads(text, as_version=4)))
+    for name in filter(is_lab, built.project.names()):
+        _write(built, f"{name}.md", read_plain(built.project, name).markdown())
+        _write(built, f"{name}.ipynb", built.project.notebook(name).read_text(encoding="utf-8"))
     for file, page in built.pages.items():
         if (built.folder / file).with_suffix(".ipynb").is_file():
             if page.root.find_class("md-content__inner"):

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+import nbformat
 from lxml.html import HtmlElement, builder
+from nbformat import NotebookNode
 
 from scripts.commit import commit_time
 from scripts.fill import is_stated
 from scripts.finish.blocks import directives_of
 from scripts.finish.built import Built, Html
 from scripts.finish.numbers import plain_version
-from scripts.project import Problem
+from scripts.project import Problem, Project, is_lab
 
 _HEADING = "what-was-verified"
 _CODE = {"code": "code block", "file": "file to download"}
@@ -43,7 +45,7 @@ def tell_verified(built: Built) -> list[Problem]:
 
 
 def _append(built: Built, page: Html, name: str, seconds: int | None) -> None:
-    kinds = [kind for _, kind, _ in directives_of(built.project, name)]
+    kinds = _kinds(built.project, name)
     counts = Counter("code" if k in ("imports", "source", "example") else k for k in kinds)
     keys = [data.get("value") for data in page.content.iter("data")]
     stated = Counter(key.partition(":")[0] for key in keys if is_stated(key))
@@ -56,7 +58,7 @@ def _append(built: Built, page: Html, name: str, seconds: int | None) -> None:
         told = _told(counts, stated, seconds, rules)
         whole = "numbers" in kinds  # a list of numbers follows from all pages
         told += _command(
-            "" if whole else f" {built.project.relative(built.project.markdown(name))}"
+            "" if whole else f" {built.project.relative(built.project.published(name))}"
         )
     else:
         told = [
@@ -70,6 +72,21 @@ def _append(built: Built, page: Html, name: str, seconds: int | None) -> None:
     page.content.append(
         builder.SECTION(heading, *told, {"class": "verified", "aria-labelledby": _HEADING})
     )
+
+
+def _kinds(project: Project, name: str) -> list[str]:
+    """The kind of every block that was run, or that a run gave."""
+    if not is_lab(name):
+        return [kind for _, kind, _ in directives_of(project, name)]
+    cells = nbformat.read(project.notebook(name), as_version=4).cells
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    outputs = [output for cell in code for output in cell.outputs]
+    shown = ["output" if output.output_type == "stream" else _shown(output) for output in outputs]
+    return ["code"] * len(code) + shown
+
+
+def _shown(output: NotebookNode) -> str:
+    return "figure" if "image/svg+xml" in output.data else "table"
 
 
 def _told(
