@@ -76,9 +76,9 @@ def render_mathematics(site: Path, project: Project) -> list[Problem]:
     return []
 
 
-def install(cache: Path = HOME / ".cache" / "katex") -> Path:
-    """Return a folder whose ``node_modules`` is what the lock file says, installing it once."""
-    lock = KATEX / "package-lock.json"
+def install(cache: Path = HOME / ".cache" / "katex", wanted: Path = KATEX) -> Path:
+    """Return a folder with the ``node_modules`` that ``wanted`` locks, installing them once."""
+    lock = wanted / "package-lock.json"
     package = cache / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(package.with_suffix(".lock")):
@@ -88,7 +88,7 @@ def install(cache: Path = HOME / ".cache" / "katex") -> Path:
             new = Path(temporary) / "new"
             new.mkdir()
             shutil.copy(lock, new)
-            shutil.copy(KATEX / "package.json", new)
+            shutil.copy(wanted / "package.json", new)
             done = npm(
                 ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
                 return_completed_process=True,
@@ -99,7 +99,7 @@ def install(cache: Path = HOME / ".cache" / "katex") -> Path:
             )
             if done.returncode:
                 raise RuntimeError(
-                    f"npm ci could not install KaTeX and the fonts:\n{done.stderr!s}"
+                    f"npm ci could not install the packages of {wanted.name}:\n{done.stderr!s}"
                 )
             new.rename(package)
     return package

@@ -1,0 +1,61 @@
+"""Every page, in both themes, at the widths of a phone, a tablet and a desk."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.checks import WIDTHS, Watched, opened
+
+OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"
+
+
+def shifted(watched: Watched, wait: float = 0) -> list[str]:
+    """How far the page has moved by itself since it began to load."""
+    watched.page.wait_for_timeout(wait)
+    moved = watched.page.evaluate("moved.reduce((sum, each) => sum + each.value, 0)")
+    return [f"the page moves by {moved:.3f} while it loads"] if moved > 0.01 else []
+
+
+def walk(watched: Watched) -> list[str]:
+    """Press Tab until focus comes round; what is wrong on the way."""
+    watched.ask("watch")
+    # Twice as often as needed: what takes no part in the round is a trap.
+    for _ in range(2 * watched.page.evaluate("checks.stops().length") + 10):
+        watched.page.keyboard.press("Tab")
+        if watched.page.evaluate("checks.round()"):
+            break
+    return watched.ask("walked")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_wrong(browser: Browser, axe: str, names: list[str], theme: str) -> None:
+    found = set()
+    for name in names:
+        # Loaded once: light from the widest, dark from the narrowest.
+        widths = WIDTHS if theme == "light" else WIDTHS[::-1]
+        with opened(browser, name, theme=theme, width=widths[0]) as watched:
+            page = watched.page
+            found |= {f"{name} at {widths[0]} px: {fault}" for fault in shifted(watched)}
+            page.evaluate(OPEN)
+            for width in widths:
+                watched.resize(width)
+                faults = watched.ask("width", "contrast", "images", "boxes", "labels")
+                found |= {f"{name} at {width} px: {fault}" for fault in faults}
+            page.evaluate(axe)
+            watched.ask("thin")
+            for width in reversed(widths):
+                watched.resize(width)
+                found |= {f"{name} at {width} px: {fault}" for fault in watched.ask("axe")}
+            found |= {f"{name}: {fault}" for fault in watched.faults}
+    assert not found, "\n".join(sorted(found))
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_keyboard_reaches_everything(browser: Browser, names: list[str], width: int) -> None:
+    found = []
+    for name in names:
+        with opened(browser, name, width=width) as watched:
+            watched.page.evaluate(OPEN)
+            found += [f"{name}: {fault}" for fault in walk(watched)]
+    assert not found, "\n".join(found)
