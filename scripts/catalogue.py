@@ -13,11 +13,12 @@ from scripts.module import Module, first_line, modules, signature
 from scripts.project import Project
 from scripts.source import SourceError
 from scripts.tasks import heading
+from scripts.versions import in_order
 
 
 def _module(project: Project, page: str, name: str) -> str:
     module, up = _found(project, name), "../" * page.count("/")
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("length", f"{module.length:,} lines"),
         ("needs", ", ".join([*module.packages(), *map("`{}`".format, module.beside())])),
         *_tests(project, name),
@@ -40,7 +41,7 @@ def _functions(project: Project, page: str, name: str) -> str:
 
 def _modules(project: Project, page: str, name: str) -> str:
     up = "../" * page.count("/")
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for module in modules(project):
         if module.name.startswith(f"{name}/"):
             needs = ", ".join([*module.packages(), *map("`{}`".format, module.beside())])
@@ -87,7 +88,7 @@ def _tests(project: Project, name: str) -> Iterator[tuple[str, str]]:
         if (project.root / path).exists():
             yield "tests", f"`{path}`"
     record = tested.read_record(project.root / tested.RECORD)
-    for release in tested.in_order(record):
+    for release in in_order(record):
         if name in record[release]:
             result = record[release][name]
             yield f"torch {release}", tested.told(result) + _why(result["failed"])

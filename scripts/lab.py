@@ -73,7 +73,7 @@ def _notebook(cells: list[Cell], outputs: list[list[dict[str, object]]]) -> str:
             part["metadata"] = {"table": cell.name}
         parts.append(part)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    notebook = nbformat.from_dict(  # type: ignore[no-untyped-call]
+    notebook = nbformat.from_dict(
         {
             "cells": parts,
             "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
@@ -82,7 +82,7 @@ def _notebook(cells: list[Cell], outputs: list[list[dict[str, object]]]) -> str:
         }
     )
     nbformat.validate(notebook)
-    text: str = nbformat.writes(notebook)  # type: ignore[no-untyped-call]
+    text: str = nbformat.writes(notebook)
     return text.removesuffix("\n") + "\n"
 
 

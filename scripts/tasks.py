@@ -19,7 +19,7 @@ _HEADING = re.compile(r"^# +(.+?)(?: *\{[^{}]*\})? *$", re.MULTILINE)
 
 def sections(project: Project) -> dict[str, tuple[str, ...]]:
     """Each page's sections in the navigation, in reading order; what has no place comes last."""
-    placed = {
+    placed: dict[str, tuple[str, ...]] = {
         str(PurePosixPath(file).with_suffix("")): (section,) if section else ()
         for section, file in read_settings(project).files
     }

@@ -50,7 +50,7 @@ def _run(pipe: Connection, cells: list[str], beside: Collection[str]) -> None:
 
 
 def _execute(cells: list[str]) -> tuple[list[str], str]:
-    printed = []
+    printed: list[str] = []
     space = {"__name__": "__main__"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")

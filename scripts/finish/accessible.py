@@ -20,7 +20,7 @@ _LABELS = tuple(
 def make_accessible(built: Built) -> list[Problem]:
     """Name the search, and make sure that what is mended in the browser is there."""
     problems = []
-    for page in built.pages.values():
+    for page in (page for page in built.pages.values() if page.themed):
         for path in (_SEARCH, *_LABELS):
             if not page.root.xpath(path):
                 message = (

@@ -18,11 +18,16 @@ from scripts.project import Problem, Project
 
 @dataclass
 class Html:
-    """One HTML file of the site; ``page`` is the source's name, None where there is no source."""
+    """One HTML file of the site.
+
+    ``page`` is the source's name, None where there is no source; ``themed`` says whether the theme
+    made it, or a step of this project's own.
+    """
 
     file: str
     root: HtmlElement
     page: str | None
+    themed: bool = True
 
     @property
     def content(self) -> HtmlElement:

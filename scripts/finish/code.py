@@ -71,7 +71,7 @@ def offer_code(built: Built) -> list[Problem]:
             target = built.folder / FOLDER / file
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / file, target)
-        page = Html(f"{FOLDER}/{module.name}.html", document_fromstring("<p>"), None)
+        page = Html(f"{FOLDER}/{module.name}.html", document_fromstring("<p>"), None, themed=False)
         page.root = _tree(built, module, page, [*links, ("stylesheet", STYLE)], site)
         built.pages[page.file] = page
     return []

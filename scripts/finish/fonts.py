@@ -6,6 +6,7 @@ stand in at the same width.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Set
 from pathlib import Path, PurePosixPath
@@ -14,7 +15,7 @@ from fontTools import subset
 from fontTools.ttLib import TTFont
 from fontTools.ttLib.tables._n_a_m_e import NameRecord
 from fontTools.varLib import instancer
-from lxml.html import Element
+from lxml.html.builder import SCRIPT
 
 from scripts.finish.built import Built, Html
 from scripts.mathematics import install
@@ -32,6 +33,11 @@ _FACES = (
 # What scripts may write later, and what type.css takes from KaTeX's main font.
 _ALWAYS = frozenset(map(chr, range(0x20, 0x7F))) | set("−–—…“”‘’×·±°")
 _SYMBOLS = frozenset("√∞≤≥")
+_PRELOAD = """
+if (location.protocol !== "file:") for (const href of %s)
+  document.head.append(Object.assign(document.createElement("link"),
+    { rel: "preload", as: "font", type: "font/woff2", crossOrigin: "", href }));
+"""
 
 
 def set_fonts(built: Built) -> list[Problem]:
@@ -84,15 +90,11 @@ def _place(record: NameRecord) -> tuple[int, int, int, int]:
 
 
 def _preload(page: Html) -> None:
+    """Ask for the fonts at once; a script does so, since none may be asked for from a disk."""
     files = [FONTS / "text.woff2"]
-    if page.root.xpath("//em"):
-        files.append(FONTS / "text-italic.woff2")
-    if page.root.xpath("//code"):
+    if page.root.xpath("//pre"):
         files.append(FONTS / "code.woff2")
     if page.root.find_class("katex-html"):
         files += [KATEX_FONTS / f"KaTeX_{name}.woff2" for name in ("Main-Regular", "Math-Italic")]
     first = page.root.xpath("//head/link[@rel='stylesheet']")[0]
-    for file in files:
-        link = Element("link", rel="preload", href=page.to(str(file)))
-        link.attrib.update({"as": "font", "type": "font/woff2", "crossorigin": ""})
-        first.addprevious(link)
+    first.addprevious(SCRIPT(_PRELOAD % json.dumps([page.to(str(file)) for file in files])))

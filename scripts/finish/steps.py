@@ -7,6 +7,7 @@ from scripts.finish.accessible import make_accessible
 from scripts.finish.blocks import name_blocks
 from scripts.finish.built import Step
 from scripts.finish.code import offer_code
+from scripts.finish.disk import run_from_disk
 from scripts.finish.figures import place_figures
 from scripts.finish.findable import make_findable
 from scripts.finish.fonts import set_fonts
@@ -31,6 +32,7 @@ STEPS: tuple[Step, ...] = (
     list_everything,
     help_the_lost,
     make_findable,
+    run_from_disk,
     make_accessible,
     set_fonts,
 )

@@ -1,4 +1,7 @@
-"""Offers every page as Markdown and as a notebook, and says so on the page."""
+"""Offers every page as Markdown and as a notebook, and says so at its end.
+
+Not in its head: the theme takes every alternate link for a translation, and asks for its sitemap.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from scripts.plain import read_plain
 from scripts.project import Problem, is_lab
 from scripts.settings import read_settings
 
-FORMS = (("md", "text/markdown", "Markdown"), ("ipynb", "application/x-ipynb+json", "Notebook"))
+FORMS = (("md", "Markdown"), ("ipynb", "Notebook"))
 
 
 def offer_pages(built: Built) -> list[Problem]:
@@ -45,12 +48,8 @@ def _write(built: Built, file: str, text: str) -> None:
 def _offer(built: Built, page: Html) -> None:
     name = page.file.removesuffix(".html")
     base = PurePosixPath(name).name
-    head = page.root.find("head")
     items = []
-    for suffix, kind, word in FORMS:
-        link = fragment_fromstring(f'<link rel="alternate" type="{kind}" href="{base}.{suffix}">')
-        link.set("title", f"This page as {word}" if suffix == "md" else "This page as a notebook")
-        head.append(link)
+    for suffix, word in FORMS:
         items.append(f'<a href="{base}.{suffix}" download="{base}.{suffix}">{word}</a>')
     for folder in ("pages/", ""):
         module = folder + name.replace("-", "_")

@@ -76,7 +76,7 @@ def test_a_lab_alone_is_built_and_checked_by_its_notebook(site: Project) -> None
 
 def test_the_notebook_is_valid_and_shows_what_the_script_gave(site: Project) -> None:
     text = (site.root / NOTEBOOK).read_text(encoding="utf-8")
-    notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = nbformat.reads(text, as_version=4)
     nbformat.validate(notebook)
     kinds = [cell.cell_type for cell in notebook.cells]
     assert kinds == ["markdown", "code", "markdown", "code", "code"]

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from scripts.notebook import address, notebook, notebook_markdown
+from scripts.notebook import address, notebook
 from scripts.page import read_page
 from scripts.plain import read_plain
 from scripts.project import Project
@@ -122,17 +122,3 @@ def test_what_a_page_has_beside_it_is_written_by_the_first_code_cell() -> None:
     assert code[0].source.startswith('from pathlib import Path\n\nPath("contract.py")')
     assert code[0].metadata.jupyter.source_hidden
     assert "contract.py" not in code[1].source
-
-
-def test_a_notebook_becomes_markdown_without_its_pictures() -> None:
-    v4 = nbformat.v4
-    picture = v4.new_output("display_data", {"image/svg+xml": "<svg/>", "text/plain": "<Figure>"})
-    printed = v4.new_output("stream", name="stdout", text="2\n")
-    cells = [
-        v4.new_markdown_cell("# Lab\n"),
-        v4.new_code_cell("print(2)", outputs=[printed, picture]),
-        v4.new_code_cell("plot()", outputs=[picture]),
-    ]
-    assert notebook_markdown(v4.new_notebook(cells=cells)) == (
-        "# Lab\n\n```python\nprint(2)\n```\n\n~~~text\n2\n~~~\n\n```python\nplot()\n```\n"
-    )

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from scripts.page import COMMENT, KINDS
-from scripts.plain import read_plain, title
+from scripts.plain import read_plain
 from scripts.project import Project
 
 SITE = Project()
@@ -73,7 +73,6 @@ text = '''
 def test_what_only_this_project_reads_goes_and_all_else_stays(project: Project) -> None:
     project.markdown("page").write_text(PAGE, encoding="utf-8")
     assert read_plain(project, "page").markdown() == PLAIN
-    assert title(project, "page") == "Why √d_k"
 
 
 def test_a_part_is_what_the_whole_has_there(project: Project) -> None:

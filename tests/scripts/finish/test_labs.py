@@ -138,7 +138,7 @@ def no_index(site: Path) -> None:
     (site / "search" / "search_index.json").unlink()
 
 
-FAULTS = {
+FAULTS: dict[Callable[[Path], None], str] = {
     no_page: "the generator made no labs/rise.html of it",
     laid_out: "the page holds no notebook of mkdocs-jupyter's to replace",
     no_contents: "the page has no table of contents to replace",

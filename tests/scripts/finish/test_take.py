@@ -19,11 +19,6 @@ def test_a_page_is_offered_in_both_forms(built_small_site: Project) -> None:
         for page in read_site(built_small_site.site, built_small_site).pages.values()
         if page.page == "core/tiny"
     ]
-    links = [
-        (link.get("type"), link.get("href"))
-        for link in page.root.xpath("//head/link[@rel='alternate']")
-    ]
-    assert links == [("text/markdown", "tiny.md"), ("application/x-ipynb+json", "tiny.ipynb")]
     [block] = page.content.find_class("take")
     assert block.get("aria-label")
     assert [(a.text_content(), a.get("href")) for a in block.iter("a")] == [
@@ -43,6 +38,9 @@ def test_a_notebook_page_is_its_own_notebook_and_has_markdown(
     project = Project(shutil.copytree(built_small_site.root, tmp_path / "project"))
     lab = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A lab\n\nText.")])
     (project.docs / "labs").mkdir()
+    project.labs.mkdir()
+    head = "# ---\n# description: What a lab is.\n# ---\n\n# %% [markdown]\n"
+    (project.labs / "one.py").write_text(f"{head}# # A lab\n#\n# Text.\n", encoding="utf-8")
     nbformat.write(lab, project.docs / "labs" / "one.ipynb")
     (project.site / "labs").mkdir()
     shutil.copy(project.site / "core" / "tiny.html", project.site / "labs" / "one.html")
@@ -56,7 +54,9 @@ def test_a_notebook_page_is_its_own_notebook_and_has_markdown(
         settings.write("nav:\n  - index.md\n  - Labs:\n      - labs/one.ipynb\n")
     assert list_everything(built) == []
     text = (project.site / "llms.txt").read_text(encoding="utf-8")
-    assert "\n## Labs\n\n- [A lab](labs/one.md) ([notebook](labs/one.ipynb))\n" in text
+    assert (
+        "\n## Labs\n\n- [A lab](labs/one.md): What a lab is. ([notebook](labs/one.ipynb))\n" in text
+    )
 
 
 def test_a_page_without_a_place_for_the_offer_is_told(
