@@ -41,6 +41,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)  # tensors as small as these gain nothing from more
 MODELS = 8
 
 

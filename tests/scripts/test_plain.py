@@ -82,7 +82,7 @@ def test_a_part_is_what_the_whole_has_there(project: Project) -> None:
         assert plain.markdown(0, cut) + plain.markdown(cut) == PLAIN
 
 
-@pytest.mark.parametrize("page", SITE.pages())
+@pytest.mark.parametrize("page", SITE.names())
 def test_no_page_keeps_a_directive_or_a_binding(page: str) -> None:
     text = read_plain(SITE, page).markdown()
     assert text.startswith("# ")
