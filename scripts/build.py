@@ -184,7 +184,7 @@ def _options(project: Project, arguments: Sequence[str] | None) -> argparse.Name
         type=_seconds,
         default=120.0,
         metavar="S",
-        help="seconds that a page may take (default: 120)",
+        help="seconds that a page may take, a lab three times as many (default: 120)",
     )
     options = parser.parse_args(arguments)
     if options.check and (options.serve or options.all):

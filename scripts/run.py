@@ -46,6 +46,10 @@ class Settings:
         """Threads that torch uses in each process."""
         return int(os.environ.get("OMP_NUM_THREADS", "1"))
 
+    def seconds(self, name: str) -> float:
+        """Seconds that it may take: a lab trains models, and gets three times a page's."""
+        return self.limit * (3 if is_lab(name) else 1)
+
 
 class NoDeviceError(Exception):
     """The device that was asked for is not on this machine."""
@@ -106,7 +110,8 @@ def run_pages(
             for run in list(running.values()):
                 results = _hear(project, run) if run.pipe in ready else None
                 if results is None and time.monotonic() >= run.deadline:
-                    results = _lost(project, run, f"did not end within {settings.limit:g} s")
+                    limit = settings.seconds(run.page)
+                    results = _lost(project, run, f"did not end within {limit:g} s")
                 if results is not None:
                     del running[run.pipe]
                     run.end()
@@ -131,7 +136,7 @@ def _start(project: Project, page: str, settings: Settings) -> _Run:
     finally:
         sys.modules["__main__"] = main
     theirs.close()
-    return _Run(page, process, ours, time.monotonic() + settings.limit)
+    return _Run(page, process, ours, time.monotonic() + settings.seconds(page))
 
 
 def _work(pipe: Connection, root: str, file: str, device: str, threads: int) -> None:

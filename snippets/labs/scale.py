@@ -46,6 +46,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)  # tensors as small as these gain nothing from more
 STARTS, BATCH, STEPS = 5, 32, 200
 PAIRS, SYMBOLS, WIDTH = 8, 16, 32
 
@@ -106,6 +107,7 @@ def forward(
     keys: Tensor,
     values: Tensor,
     asked: Tensor,
+    *,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the logits of the answers, the attention weights and q."""
@@ -147,7 +149,7 @@ def opening(d: int, scale: float) -> dict[str, float]:
     torch.manual_seed(0)
     p = {name: w.requires_grad_() for name, w in parameters(d).items()}
     *asked, answers = questions(512)
-    logits, weights, q = forward(p, *asked, scale)
+    logits, weights, q = forward(p, *asked, scale=scale)
     loss = losses(logits, answers).sum()
     of_q, of_wq, of_wk = torch.autograd.grad(loss, [q, p["wq"], p["wk"]])
     each = of_q.norm(dim=-1)  # (S, B)
@@ -236,13 +238,18 @@ def train(
     inner = [p.pop(name).requires_grad_() for name in ("wq", "wk")]
     outer = [w.requires_grad_() for w in p.values()]
     p |= dict(zip(("wq", "wk"), inner, strict=True))
-    groups = [{"params": outer}, {"params": inner, "lr": rate / slow}]
-    adam = torch.optim.Adam(groups, lr=rate, eps=1e-12)
+    adam = torch.optim.Adam(
+        [
+            {"params": outer, "lr": rate},
+            {"params": inner, "lr": rate / slow},
+        ],
+        eps=1e-12,
+    )
     torch.manual_seed(1)
     history = []
     for _ in range(STEPS):
         *asked, answers = questions(BATCH)
-        logits, weights, _ = forward(p, *asked, scale)
+        logits, weights, _ = forward(p, *asked, scale=scale)
         loss = losses(logits, answers).mean(-1)  # one for each start
         adam.zero_grad()
         loss.sum().backward()
@@ -255,7 +262,7 @@ def train(
     torch.manual_seed(2)
     *asked, answers = questions(512)
     with torch.no_grad():
-        logits, _, _ = forward(p, *asked, scale)
+        logits, _, _ = forward(p, *asked, scale=scale)
     right = logits.argmax(-1, keepdim=True) == answers
     loss_, entropy_ = torch.stack(history, -1)  # (S, steps) each
     accuracy = right.double().mean((-2, -1))  # (S,)

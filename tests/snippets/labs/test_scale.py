@@ -19,7 +19,7 @@ SCRIPT = HOME / "snippets" / "labs" / "scale.py"
 def definitions() -> dict[str, Any]:
     """The script's imports, constants in capitals and functions, without its experiments."""
     tree = ast.parse(SCRIPT.read_text(encoding="utf-8"))
-    kept = [
+    kept: list[ast.stmt] = [
         node
         for node in tree.body
         if isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef))
@@ -54,7 +54,7 @@ def test_a_question_is_about_one_of_its_pairs(lab: dict[str, Any]) -> None:
 def test_each_start_is_the_model_that_modules_make(lab: dict[str, Any], scale: float) -> None:
     p = lab["parameters"](16)
     keys, values, asked, _ = lab["questions"](20)
-    logits, weights, q = lab["forward"](p, keys, values, asked, scale)
+    logits, weights, q = lab["forward"](p, keys, values, asked, scale=scale)
     for s in range(5):
         norm = nn.LayerNorm(32)
         linear = {}
@@ -87,7 +87,7 @@ def test_losses_and_entropies_are_those_of_torch(lab: dict[str, Any]) -> None:
     expected = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), reduction="none")
     torch.testing.assert_close(lab["losses"](logits, answers).flatten(), expected)
     weights = torch.randn(5, 7, 8).softmax(-1)
-    nats = torch.distributions.Categorical(weights).entropy().mean(-1)
+    nats = torch.distributions.Categorical(weights).entropy().mean(-1)  # type: ignore[no-untyped-call]
     torch.testing.assert_close(lab["entropy"](weights), nats / torch.tensor(8.0).log())
     assert lab["entropy"](torch.eye(8)[None]).item() == 0
 
@@ -111,11 +111,11 @@ def test_training_does_what_adam_does_to_each_start_alone(lab: dict[str, Any]) -
     torch.manual_seed(1)
     for step in range(4):
         *asked, answers = lab["questions"](32)
-        logits, _, _ = lab["forward"](p, *asked, 0.5)
+        logits, _, _ = lab["forward"](p, *asked, scale=0.5)
         loss = F.cross_entropy(logits[2], answers[2, :, 0])  # the others get no gradient
         torch.testing.assert_close(loss.detach(), together[2, step])
         adam.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         adam.step()
         for w in p.values():
             w.data = (w.data * 2**20).round() / 2**20
