@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 
 from tests.browser.conftest import ORIGIN
 
@@ -31,17 +31,21 @@ class Watched:
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.faults.append(f"an error in a script: {error}"))
         page.on("request", self._request)
+        page.on("response", self._response)
         page.on("requestfailed", lambda request: self.faults.append(f"not loaded: {request.url}"))
 
-    def _console(self, message: object) -> None:
-        kind, text = message.type, message.text  # type: ignore[attr-defined]
-        if kind in ("error", "warning"):
-            self.faults.append(f"the console has this {kind}: {text}")
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"the console has this {message.type}: {message.text}")
 
     def _request(self, request: Request) -> None:
         self.fetched.append(request.url)
         if not request.url.startswith((self._origin, "data:", "blob:")):
             self.faults.append(f"asks another host: {request.url}")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.faults.append(f"not there ({response.status}): {response.url}")
 
     def ask(self, *questions: str) -> list[str]:
         """The faults that these checks find on the page."""
