@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from lxml import etree
 from lxml.html import HtmlComment
 
@@ -11,8 +13,11 @@ from scripts.project import Problem, Project, is_lab
 
 
 def block_id(kind: str, name: str) -> str:
-    """The id, in its page's HTML, of the block under the directive."""
-    return f"{kind}-{name.replace('/', '-')}" if name else kind
+    """The id, in its page's HTML, of the block under the directive.
+
+    A dot in it would be a class to the theme's copy button, which selects the block by its id.
+    """
+    return re.sub(r"[./]", "-", f"{kind}-{name}") if name else kind
 
 
 def directives_of(project: Project, name: str) -> list[tuple[int, str, str]]:

@@ -11,7 +11,7 @@ def test_every_block_has_an_address(built_small_site: Project) -> None:
     page = read_site(built_small_site.site, built_small_site).pages["core/tiny.html"]
     tags = {
         "imports": "div",
-        "source-tiny.double": "div",
+        "source-tiny-double": "div",
         "example-doubled": "div",
         "output-doubled": "div",
         "table-doubles": "table",
@@ -19,7 +19,7 @@ def test_every_block_has_an_address(built_small_site: Project) -> None:
     }
     for anchor, tag in tags.items():
         assert page.content.get_element_by_id(anchor).tag == tag
-    assert "def double" in page.content.get_element_by_id("source-tiny.double").text_content()
+    assert "def double" in page.content.get_element_by_id("source-tiny-double").text_content()
     assert page.content.get_element_by_id("figure-line").find("img") is not None
 
 
