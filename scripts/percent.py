@@ -114,4 +114,4 @@ def _cell(part: dict[str, object], line: int, lines: list[str]) -> Cell:
     first = next(number for number, text in enumerate(lines[line:], line + 1) if text.strip())
     name = str(given[named[0]]) if named else ""
     alt = str(given.get("alt", ""))
-    return Cell(named[0] if named else kind, name, alt, source, line, first)
+    return Cell(named[0] if named else kind, name, alt, source.strip("\n"), line, first)
