@@ -34,7 +34,7 @@ class Survey:
         """One line: pages, blocks of each kind, numbers, and how many pages ran or were fresh."""
         counts = count_blocks(self.filled)
         numbers = sum(len(page.numbers) for page in self.filled)
-        labs = f", {counts['labs']} labs" if counts["labs"] else ""
+        labs = f" and {counts['labs']} lab{'s' * (counts['labs'] > 1)}" if counts["labs"] else ""
         return (
             f"{counts['pages']} pages{labs}: {counts['blocks']} code blocks, "
             f"{counts['outputs']} outputs, {counts['tables']} tables, {counts['figures']} figures, "

@@ -12,6 +12,7 @@ from scripts.percent import prose_of
 from scripts.project import Problem, Project, is_lab
 from scripts.settings import read_settings
 
+HOME_PAGE = "index"  # which leads to every task
 LONGEST = 160  # what search engines and cards show of a description
 _LISTED = re.compile(r"^<!-- tagged: (.+?) -->$", re.MULTILINE)
 _HEADING = re.compile(r"^# +(.+?)(?: *\{[^{}]*\})? *$", re.MULTILINE)
@@ -70,7 +71,7 @@ def head_problems(project: Project, names: list[str]) -> Iterator[Problem]:
         if problems or not known:
             continue
         for key in ("description", "tags"):
-            if not getattr(matter, key):
+            if not getattr(matter, key) and (name, key) != (HOME_PAGE, "tags"):
                 yield Problem(file, 1, f"the page has no {key} at its head: see the README")
         if len(matter.description) > LONGEST:
             message = f"the description has {len(matter.description)} characters: {LONGEST} at most"

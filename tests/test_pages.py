@@ -42,7 +42,7 @@ def test_every_page_is_what_a_fresh_run_gives(instructions: str, threads: str) -
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    counts = f"checked {len(PAGES)} pages, {len(LABS)} labs: "
+    counts = f"checked {len(PAGES)} pages and {len(LABS)} labs: "
     assert done.stdout.startswith(counts), done.stdout
 
 

@@ -50,7 +50,7 @@ def site(built_lab: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_sound_lab_passes_is_counted_and_is_listed(site: Project) -> None:
     before = tree(site)
-    counts = "4 pages, 1 labs: 8 code blocks, 3 outputs, 3 tables, 2 figures, 13 numbers; "
+    counts = "4 pages and 1 lab: 8 code blocks, 3 outputs, 3 tables, 2 figures, 13 numbers; "
     assert said(site, "--check") == (0, [f"checked {counts}3 ran, 0 were fresh"])
     assert said(site) == (0, [f"built {counts}0 ran, 3 were fresh"])
     assert tree(site) == before
