@@ -46,8 +46,9 @@ _PAGE = """\
 <p class="code-take"><a href="{name}" download="{name}">Download {name}</a>
 <button type="button" data-copy="the-code" hidden>Copy all {length} lines</button></p>
 {list}
-<div class="highlight" role="region" aria-label="The code of {file}" tabindex="0">\
-<pre id="the-code"><code>{code}</code></pre></div>
+<div class="highlight">\
+<pre id="the-code"><code role="region" aria-label="The code of {file}" tabindex="0">\
+{code}</code></pre></div>
 </main>
 </body>
 </html>

@@ -110,6 +110,9 @@ def _explain(
 
 def _link(data: HtmlElement, number: int, target: str) -> None:
     """Make the number itself the link; its text stays as it is."""
+    if next(data.iterancestors("summary"), None) is not None:  # which is a control itself
+        data.set("id", f"number-{number}")
+        return
     link = builder.A(
         {
             "class": "number",

@@ -14,7 +14,7 @@ def shifted(watched: Watched, wait: float = 0) -> list[str]:
     """How far the page has moved by itself since it began to load."""
     watched.page.wait_for_timeout(wait)
     moved = watched.page.evaluate("moved.reduce((sum, each) => sum + each.value, 0)")
-    return [f"the page moves by {moved:.3f} while it loads"] if moved > 0.01 else []
+    return [f"the page moves by {moved:.3f} while it loads"] if moved > 0.02 else []
 
 
 def walk(watched: Watched) -> list[str]:

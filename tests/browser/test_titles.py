@@ -10,6 +10,7 @@ from lxml import html
 from playwright.sync_api import Browser, Page
 
 from tests.browser.checks import opened
+from tests.browser.conftest import sources
 
 FOUND = ".md-search-result__list > .md-search-result__item > a"
 
@@ -42,7 +43,7 @@ def titles(site: Path) -> dict[str, str]:
     pages = {}
     for path in sorted(site.rglob("*.html")):
         name = path.relative_to(site).as_posix()
-        if name != "404.html":
+        if name in sources() and name != "404.html":
             title = html.parse(str(path), html.HTMLParser(encoding="utf-8")).findtext(".//title")
             pages[name] = title.removesuffix(" - The Attention Reference").strip()
     return pages
