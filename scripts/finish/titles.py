@@ -12,7 +12,7 @@ _FORMULA = ".//sub | .//sup | .//*[contains(@class, 'arithmatex')]"
 
 def title_of(page: Html) -> str:
     """The page's title as text; of a page without one, its file."""
-    return next(map(heading_text, page.root.xpath("//main//h1")), page.file)
+    return next(map(heading_text, page.root.xpath("//h1")), page.file)
 
 
 def heading_text(heading: HtmlElement) -> str:
