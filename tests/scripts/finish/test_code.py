@@ -7,7 +7,6 @@ from lxml.html import parse
 
 from scripts.finish.built import finish, read_site, write_site
 from scripts.finish.code import offer_code
-from scripts.finish.steps import STEPS
 from scripts.module import Module, modules
 from scripts.project import Project
 from scripts.scan import scan
@@ -72,7 +71,7 @@ def test_what_the_pages_need_is_told_when_missing(
 ) -> None:
     site = shutil.copytree(built_small_site.site, tmp_path / "site")
     (site / "assets" / "stylesheets" / "code.css").unlink()
-    [problem] = finish(site, built_small_site, STEPS)
+    [problem] = finish(site, built_small_site, [offer_code])
     assert str(problem) == ("assets/stylesheets/code.css:1: missing: the pages of code/ need it")
     built = read_site(site, built_small_site)
     for link in built.pages["index.html"].root.xpath("//link[@rel='stylesheet']"):

@@ -11,7 +11,7 @@ def test_every_page_of_the_theme_has_the_script(built_small_site: Project) -> No
         config = page.root.xpath("//script[@id='__config']")
         assert bool(config) != file.startswith("code/"), file
         for element in config:
-            assert '"navigation.instant"' in element.getnext().text
+            assert 'location.protocol === "file:"' in element.getnext().text
 
 
 def test_settings_without_instant_navigation_are_told(built_small_site: Project) -> None:
