@@ -58,8 +58,8 @@ def test_the_function_is_shown_where_it_stands(built_small_site: Project) -> Non
     }
     assert links["example_kinds"] == "#example-kinds"
     assert links["example_doubled"] == "../core/tiny.html#example-doubled"
-    # No page shows the code of this table, and there is no page of its module.
-    assert links["table_powers"] == "../numbers.html#numbers-core-many-numbers"
+    # No page shows the code of this table: its module does.
+    assert links["table_powers"] == "../code/pages/core/many_numbers.html#table_powers"
 
 
 def test_what_is_told_of_each_kind_of_number(project: Project) -> None:
