@@ -96,5 +96,6 @@ def _preload(page: Html) -> None:
         files.append(FONTS / "code.woff2")
     if page.root.find_class("katex-html"):
         files += [KATEX_FONTS / f"KaTeX_{name}.woff2" for name in ("Main-Regular", "Math-Italic")]
-    first = page.root.xpath("//head/link[@rel='stylesheet']")[0]
-    first.addprevious(SCRIPT(_PRELOAD % json.dumps([page.to(str(file)) for file in files])))
+    first = page.root.xpath("//head/link[@rel='stylesheet'][contains(@href, 'assets/')]")[0]
+    base = first.get("href").partition("assets/")[0]  # the page for missing addresses has its own
+    first.addprevious(SCRIPT(_PRELOAD % json.dumps([f"{base}{file}" for file in files])))

@@ -24,6 +24,7 @@ from snippets.masks import all_of, any_of, below, causal, dense, documents, nega
 from snippets.pages.practice.mask_builder import MASKS
 from tests.browser.conftest import ORIGIN
 
+CELLS = "[...document.querySelectorAll('.attn-grids rect')].map((x) => x.matches('.attn-on'))"
 BUILDER = f"{ORIGIN}/practice/mask-builder.html"
 EMPTY = "empty-rows.html"
 
@@ -400,10 +401,8 @@ def test_links_of_the_table_set_the_mask_that_their_row_states(page: Page) -> No
             "document": torch.tensor([0, 0, 1, 1, 1, 2]),
         }
         expected = eval(stated, names).expand(shape[0], 1, *shape[1:]).flatten()
-        cells = page.evaluate(
-            "[...document.querySelectorAll('.attn-grids rect')].map((x) => x.matches('.attn-on'))"
-        )
-        assert cells == expected.tolist(), stated
+        # Instant navigation changes the address first, and the page after that.
+        page.wait_for_function(f"wanted => `${{{CELLS}}}` === `${{wanted}}`", arg=expected.tolist())
         page.goto(BUILDER)
 
 

@@ -1,10 +1,12 @@
 // Loads the script of each interactive part that the page holds: <div data-widget="masks"> needs masks.js.
 (() => {
   const here = document.currentScript.src;
+  const loaded = new Set(); // instant navigation takes their elements away, not what they do
   const load = () => {
     for (const { dataset } of document.querySelectorAll("[data-widget]")) {
       const source = new URL(`${dataset.widget}.js`, here).href;
-      if ([...document.scripts].some((script) => script.src === source)) continue;
+      if (loaded.has(source)) continue;
+      loaded.add(source);
       document.head.append(Object.assign(document.createElement("script"), { src: source }));
     }
   };

@@ -13,7 +13,7 @@ from scripts.finish.fonts import set_fonts
 from scripts.mathematics import install
 from scripts.project import HOME, Project
 
-PAGE = """<!doctype html><html><head><link rel="stylesheet" href="x.css"></head>
+PAGE = """<!doctype html><html><head><link rel="stylesheet" href="../assets/x.css"></head>
 <body><pre><code>é</code></pre><p>±</p></body></html>"""
 STYLE = (HOME / "docs/assets/stylesheets/type.css").read_text(encoding="utf-8")
 
@@ -58,7 +58,7 @@ def test_a_page_starts_to_load_its_fonts_before_its_styles(fonts: Path) -> None:
     [page] = read_site(fonts.parents[1], Project()).pages.values()
     script, styles = page.root.xpath("//head/script | //head/link")
     assert '["../assets/fonts/text.woff2", "../assets/fonts/code.woff2"]' in script.text
-    assert styles.get("href") == "x.css"
+    assert styles.get("href") == "../assets/x.css"
 
 
 def test_the_stand_ins_have_the_measures_of_the_fonts() -> None:

@@ -53,7 +53,9 @@ def test_a_lab_looks_as_pages_do(article: HtmlElement) -> None:
     outputs = article.xpath(".//div[@class='language-text highlight']//code")
     assert [code.text_content() for code in outputs] == ["1.50 < 3\n"]
     assert len(article.xpath(".//span[@class='arithmatex']/span[@class='katex']")) == 1
-    assert [data.text_content() for data in article.xpath(".//data[@value='half.three']")] == ["1.50"]
+    assert [data.text_content() for data in article.xpath(".//data[@value='half.three']")] == [
+        "1.50"
+    ]
     assert article.xpath(".//a[starts-with(., 'doubling')]/@href") == ["../core/tiny.html"]
     assert len(article.xpath(".//table/tbody/tr")) == 4
 
