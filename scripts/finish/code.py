@@ -44,7 +44,7 @@ _PAGE = """\
 <p>{summary}</p>
 <dl class="code-facts">{facts}</dl>
 <p class="code-take"><a href="{name}" download="{name}">Download {name}</a>
-<button type="button" data-copy="the-code" hidden>Copy all {length} lines</button></p>
+<button type="button" data-copy="the-code">Copy all {length} lines</button></p>
 {list}
 <div class="highlight">\
 <pre id="the-code"><code role="region" aria-label="The code of {file}" tabindex="0">\

@@ -14,6 +14,7 @@ from scripts.finish.fonts import set_fonts
 from scripts.finish.llms import list_everything
 from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
+from scripts.finish.search import weigh_tasks
 from scripts.finish.take import offer_pages
 from scripts.finish.titles import check_titles
 from scripts.finish.verified import tell_verified
@@ -32,6 +33,7 @@ STEPS: tuple[Step, ...] = (
     tell_verified,
     help_the_lost,
     make_findable,
+    weigh_tasks,
     run_from_disk,
     make_accessible,
     set_fonts,

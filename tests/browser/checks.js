@@ -197,7 +197,7 @@ window.checks = (() => {
     );
     if (labels.length && !shown(element)) return look(labels.find(ringed) ?? labels[0]);
     if (!shown(element)) return [`focus on something hidden: ${name(element)}`];
-    const box = element.getClientRects()[0];
+    const box = element.getBoundingClientRect();
     const faults = [];
     if (box.right <= 0 || box.left >= innerWidth || box.bottom <= 0 || box.top >= innerHeight)
       faults.push(`focus outside the window: ${name(element)}`);
