@@ -67,7 +67,7 @@ class _Maker:
     def make(self) -> None:
         at, page = 0, self.plain.page
         for directive in page.directives:
-            if directive.kind not in FENCED:
+            if directive.kind not in FENCED or directive.kind == "planted":
                 continue
             # The text before a block ends where the block's directive begins.
             self._text(self.plain.markdown(at, directive.start))

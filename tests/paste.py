@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Collection
 from multiprocessing.connection import Connection
 from tempfile import TemporaryDirectory
+from types import ModuleType
 
 from scripts.project import Project
 from scripts.run import prepare
@@ -51,13 +52,14 @@ def _run(pipe: Connection, cells: list[str], beside: Collection[str]) -> None:
 
 def _execute(cells: list[str]) -> tuple[list[str], str]:
     printed: list[str] = []
-    space = {"__name__": "__main__"}
+    # The compiler looks a function's globals up in the module of that name.
+    main = sys.modules["__main__"] = ModuleType("__main__")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for number, code in enumerate(cells):
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 try:
-                    exec(compile(code, f"cell {number}", "exec"), space)
+                    exec(compile(code, f"cell {number}", "exec"), vars(main))
                 except BaseException:  # noqa: BLE001
                     return [*printed, out.getvalue()], traceback.format_exc()
             printed.append(out.getvalue())

@@ -16,7 +16,8 @@ from tests.browser.conftest import ORIGIN
 from tests.browser.server import transferred
 
 LIMITS = {"core/": 250, "labs/": 400}  # kilobytes
-LOWEST = {"performance": 0.95, "accessibility": 1, "best-practices": 1, "seo": 1}
+# Not performance: that is a time, and a busy machine would decide it.
+KINDS = ("accessibility", "best-practices", "seo")
 
 
 def test_pages_are_light(browser: Browser, site: Path, names: list[str]) -> None:
@@ -45,25 +46,18 @@ def test_lighthouse_is_content(
     browser: Browser, debugging: int, packages: Path, tmp_path: Path, name: str
 ) -> None:
     assert browser.is_connected()
-    slowdown = 4.0  # Lighthouse's own: what makes a fast desk computer as slow as a phone
-    for _ in range(3):
-        report = _lighthouse(packages, f"{ORIGIN}/{name}", debugging, slowdown, tmp_path)
-        faults = _short_of(report)
-        if not faults:
-            return
-        # A busy machine is as slow by itself.
-        slowdown = min(4.0, max(1.0, 4 * report["environment"]["benchmarkIndex"] / 1500))
-    pytest.fail("\n".join(faults))
+    faults = _short_of(_lighthouse(packages, f"{ORIGIN}/{name}", debugging, tmp_path))
+    assert not faults, "\n".join(faults)
 
 
-def _lighthouse(packages: Path, url: str, port: int, slowdown: float, folder: Path) -> Any:
+def _lighthouse(packages: Path, url: str, port: int, folder: Path) -> Any:
     """What Lighthouse reports on the page."""
     done = node(
         [
             str(packages / "lighthouse" / "cli" / "index.js"),
             url,
             f"--port={port}",
-            f"--throttling.cpuSlowdownMultiplier={slowdown}",
+            f"--only-categories={','.join(KINDS)}",
             "--quiet",
             "--output=json",
             f"--output-path={folder / 'report.json'}",
@@ -80,9 +74,9 @@ def _lighthouse(packages: Path, url: str, port: int, slowdown: float, folder: Pa
 def _short_of(report: Any) -> list[str]:
     """The kinds that are marked too low, with the audits that cost marks."""
     faults = []
-    for kind, lowest in LOWEST.items():
+    for kind in KINDS:
         category = report["categories"][kind]
-        if (category["score"] or 0) < lowest:
+        if category["score"] != 1:
             audits = [
                 report["audits"][each["id"]] for each in category["auditRefs"] if each["weight"]
             ]
@@ -91,19 +85,19 @@ def _short_of(report: Any) -> list[str]:
                 for each in audits
                 if (each["score"] or 0) < 1
             ]
-            faults.append(f"{kind} {category['score']} under {lowest}: {'; '.join(lost)}")
+            faults.append(f"{kind} {category['score']}: {'; '.join(lost)}")
     return faults
 
 
-@pytest.mark.parametrize("kind", LOWEST)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_low_mark_is_told(kind: str) -> None:
     reference = {"auditRefs": [{"id": "one", "weight": 1}], "score": 1}
     report = {
-        "categories": {each: dict(reference) for each in LOWEST},
+        "categories": {each: dict(reference) for each in KINDS},
         "audits": {"one": {"title": "One", "score": 0.5, "displayValue": "9 s"}},
     }
     assert _short_of(report) == []
     report["categories"][kind]["score"] = 0.9
     [fault] = _short_of(report)
-    assert fault.startswith(f"{kind} 0.9 under")
+    assert fault.startswith(f"{kind} 0.9: ")
     assert fault.endswith("One 9 s")
