@@ -265,7 +265,8 @@ def test_without_git_every_build_has_one_date(
 
 def test_the_real_settings_run_no_code_and_load_nothing_from_elsewhere() -> None:
     settings = load_config(str(HOME / "mkdocs.yml"))
-    assert list(settings.plugins) == ["material/search"]
+    assert list(settings.plugins) == ["material/search", "mkdocs-jupyter"]
+    assert settings.plugins["mkdocs-jupyter"].config["execute"] is False
     assert not settings.hooks
     assert settings.theme["font"] is False
     assert settings.repo_url is None

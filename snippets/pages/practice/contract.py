@@ -464,7 +464,7 @@ def table_detection():
         wrong, right = counted["wrong"], counted["right"]
         rows.append(
             {
-                "": name,
+                "subjects": name,
                 "planted faults": wrong["all"],
                 "found": wrong["found"],
                 "reported as a hazard": wrong["hazard"],
@@ -478,7 +478,7 @@ def table_detection():
     values = {
         column.replace(" ", "_"): number for column, number in total.items()
     }
-    return [*rows, {"": "all", **total}], values
+    return [*rows, {"subjects": "all", **total}], values
 
 
 def table_hazards():
