@@ -79,7 +79,7 @@ def _entries(project: Project, filled: Filled, results: Mapping[str, Results]) -
     for bound in page.bound:
         if is_stated(bound.key):
             kind, _, reason = bound.key.partition(":")
-            yield _entry(page.name, "prose", kind, bound.printed, None, reason.strip())
+            yield _entry(page.name, "prose", kind, bound.printed, None, " ".join(reason.split()))
         elif bound.start in measured:
             number = measured[bound.start]
             source = _function(project, number, results)

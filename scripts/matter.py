@@ -35,7 +35,7 @@ def read_matter(project: Project, name: str) -> tuple[Matter, list[Problem]]:
     """Read the head of the page ``name``, and say what is wrong with it."""
     path = project.source(name)
     file = project.relative(path)
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")  # told where it is read
     if is_lab(name):
         text = prose_of(text)
     head = "\n".join(text.split("\n")[1 : max(1, lines_of_matter(text) - 1)])

@@ -124,7 +124,7 @@ def _without_module(project: Project, pages: list[Page]) -> Iterator[Problem]:
                 default=1,
             )
             if name not in known:
-                file = project.relative(project.published(name))
+                file = f"docs/{name}.{'ipynb' if is_lab(name) else 'md'}"
                 yield Problem(page.file, line, f"there is no page {file}")
             elif not project.module(name).is_file():
                 module = project.relative(project.module(name))

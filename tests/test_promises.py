@@ -208,10 +208,10 @@ def test_promise_1_a_change_of_a_drawn_figure_is_named(small_site: Project) -> N
     ]
 
 
-@pytest.mark.parametrize("gone", ["figures/core/tiny/gone-light.svg", "code/gone.py"])
-def test_promise_1_a_file_that_no_page_shows_is_named_and_then_deleted(
-    small_site: Project, gone: str
+def test_promise_1_a_figure_that_no_page_shows_is_named_and_then_deleted(
+    small_site: Project,
 ) -> None:
+    gone = "figures/core/tiny/gone-light.svg"
     stray = small_site.docs / "assets" / gone
     stray.parent.mkdir(exist_ok=True)
     stray.write_text("gone\n", encoding="utf-8")
@@ -302,7 +302,8 @@ NAMES_NOTHING = {
             "<!-- imports -->, <!-- source: name -->, <!-- example: name -->, "
             "<!-- output: name -->, <!-- planted: name -->, <!-- table: name -->, "
             "<!-- figure: name -->, "
-            "<!-- numbers: name -->, <!-- file: name -->",
+            "<!-- file: name -->, <!-- numbers: name -->, <!-- tagged: name -->, "
+            "<!-- module: name -->, <!-- functions: name -->, <!-- modules: name -->",
             f"{TINY}:29: nothing fills the fence ~~~text: write a directive on the line above it "
             "(shell lines go in a ~~~console fence)",
         ],
@@ -519,7 +520,8 @@ NAMES_NOTHING = {
             "<!-- imports -->, <!-- source: name -->, <!-- example: name -->, "
             "<!-- output: name -->, <!-- planted: name -->, <!-- table: name -->, "
             "<!-- figure: name -->, "
-            "<!-- numbers: name -->, <!-- file: name -->"
+            "<!-- file: name -->, <!-- numbers: name -->, <!-- tagged: name -->, "
+            "<!-- module: name -->, <!-- functions: name -->, <!-- modules: name -->"
         ],
     ),
 }
