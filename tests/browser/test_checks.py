@@ -92,7 +92,8 @@ FAULTS: dict[str, tuple[str, Ask, str]] = {
     ),
     "motion": ("<p style='transition: color 1s'>slow</p>", check("motion"), "moves: <p> slow"),
     "shift": (
-        "<p id=s>up<p>down<script>setTimeout(() => s.style.height = '9em', 1000)</script>",
+        "<p id=s>up<p style='height: 60vh'>down"
+        "<script>setTimeout(() => s.style.height = '30vh', 1000)</script>",
         lambda w: shifted(w, 2000),
         "moves by 0.",
     ),
