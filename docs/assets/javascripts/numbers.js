@@ -17,7 +17,8 @@
 
   function explain(link) {
     const origin = document.getElementById(link.hash.slice(1));
-    const printed = origin?.querySelector(`.printed a[href="#${link.id}"]`);
+    // By their property: instant navigation makes every address whole.
+    const printed = [...(origin?.querySelectorAll(".printed a") ?? [])].find((each) => each.hash === `#${link.id}`);
     if (!printed) return null;
     const made = document.createElement("div");
     made.className = "origin";
