@@ -76,7 +76,7 @@ def test_both_have_the_same_pages(sites: tuple[Built, Built]) -> None:
     mkdocs, zensical = sites
     assert set(mkdocs.pages) == set(zensical.pages)
     pages = {page.page for page in mkdocs.pages.values() if page.page}
-    assert pages == set(Project(HOME).pages())
+    assert pages == set(Project(HOME).names())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
