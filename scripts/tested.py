@@ -22,16 +22,17 @@ HOME = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path[0] = str(HOME)  # not scripts/: its modules are imported as a package
 
-from scripts.cache import write_whole  # noqa: E402
 from scripts.versions import (  # noqa: E402
     OTHERS,
     ReleaseError,
     UsageError,
     in_order,
     pinned,
+    pip,
     python_of,
     release_of,
     run,
+    write_record,
 )
 
 TESTS = Path("tests", "snippets")
@@ -136,12 +137,6 @@ def read_record(path: Path) -> dict[str, dict[str, Any]]:
     return record
 
 
-def write_record(path: Path, record: dict[str, dict[str, Any]]) -> None:
-    """Write the record whole, the oldest release first."""
-    ordered = {release: record[release] for release in in_order(record)}
-    write_whole(path, json.dumps(ordered, ensure_ascii=False, indent=2) + "\n")
-
-
 def _outcome(result: dict[str, Any]) -> list[Any]:
     return [result[key] for key in ("passed", "skipped", "failed")]
 
@@ -155,15 +150,10 @@ def _interpreter(root: Path, release: str, python: str | None) -> Iterator[tuple
         if python is None:
             run("make an environment", [sys.executable, "-m", "venv", folder])
             python = str(Path(folder, "Scripts" if os.name == "nt" else "bin", "python"))
-            run("install", [*_pip(python), f"torch=={release}", "numpy"])
+            run("install", [*pip(python), f"torch=={release}", "numpy"])
         beside = str(Path(folder, "tools"))
-        run("install", [*_pip(python), "--target", beside, *tools])
+        run("install", [*pip(python), "--target", beside, *tools])
         yield python, beside
-
-
-def _pip(python: str) -> list[str]:
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
-    return [*pip, "--disable-pip-version-check"]
 
 
 def _build(python: str, release: str) -> dict[str, str]:

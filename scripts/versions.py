@@ -156,10 +156,15 @@ def measured(root: Path, release: str, python: str | None) -> dict[str, Any]:
     with TemporaryDirectory(prefix=f"torch-{release}-") as folder:
         run("make an environment", [sys.executable, "-m", "venv", folder])
         inside = str(Path(folder, "Scripts" if os.name == "nt" else "bin", "python"))
-        # Without a cache: a release takes gigabytes, and is not needed again soon.
-        pip = [inside, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
-        run("install", [*pip, "--disable-pip-version-check", f"torch=={release}"])
+        run("install", [*pip(inside), f"torch=={release}"])
         return _measure(root, release, inside)
+
+
+def pip(python: str) -> list[str]:
+    """The command that installs what is added to it."""
+    # Without a cache: a release takes gigabytes, and is not needed again soon.
+    install = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
+    return [*install, "--disable-pip-version-check"]
 
 
 def _measure(root: Path, release: str, python: str) -> dict[str, Any]:
