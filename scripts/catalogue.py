@@ -20,7 +20,7 @@ def _module(project: Project, page: str, name: str) -> str:
     module, up = _found(project, name), "../" * page.count("/")
     rows: list[tuple[str, ...]] = [
         ("length", f"{module.length:,} lines"),
-        ("needs", ", ".join([*module.packages(), *map("`{}`".format, module.beside())])),
+        ("needs", _needs(module)),
         *_tests(project, name),
         ("shown on", ", ".join(_shown(project, page, name)) or "no page"),
     ]
@@ -44,10 +44,8 @@ def _modules(project: Project, page: str, name: str) -> str:
     rows: list[tuple[str, ...]] = []
     for module in modules(project):
         if module.name.startswith(f"{name}/"):
-            needs = ", ".join([*module.packages(), *map("`{}`".format, module.beside())])
-            rows.append(
-                (f"`{module.name}.py`", f"{module.length:,}", needs, _links(module.name, up))
-            )
+            length, links = f"{module.length:,}", _links(module.name, up)
+            rows.append((f"`{module.name}.py`", length, _needs(module), links))
     if not rows:
         raise SourceError(f"there is no module in snippets/{name}")
     return _table(("module", "lines", "needs", "take"), rows)
@@ -61,6 +59,10 @@ def _found(project: Project, name: str) -> Module:
     if not module.path.is_file():
         raise SourceError(f"there is no module {project.relative(module.path)}")
     return module
+
+
+def _needs(module: Module) -> str:
+    return ", ".join([*module.packages(), *map("`{}`".format, module.beside())])
 
 
 def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

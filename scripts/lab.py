@@ -13,6 +13,11 @@ from scripts.percent import Cell, read_cells, with_prose
 from scripts.project import Problem, Project
 from scripts.run import Results
 
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
 
 def fill_lab(project: Project, filled: Filled, results: Results) -> None:
     """Add what the lab's cells give to ``filled``: blocks, figures and the notebook."""
@@ -72,11 +77,10 @@ def _notebook(cells: list[Cell], outputs: list[list[dict[str, object]]]) -> str:
         elif cell.kind == "table":
             part["metadata"] = {"table": cell.name}
         parts.append(part)
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook = nbformat.from_dict(
         {
             "cells": parts,
-            "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+            "metadata": METADATA,
             "nbformat": 4,
             "nbformat_minor": 5,
         }

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from scripts.project import Project
+from scripts.source import parse
 
 # From this many lines on a module is a program: what it documents in full is what others call.
 LONG = 2000
@@ -33,10 +34,10 @@ class Module:
         """Everything in the file."""
         return self.path.read_text(encoding="utf-8")
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
         """The text, parsed."""
-        return ast.parse(self.text, self.name)
+        return parse(self.text, str(self.path))
 
     @property
     def length(self) -> int:
@@ -65,6 +66,7 @@ class Module:
             found = [node for node in found if "\nParameters\n" in (ast.get_docstring(node) or "")]
         return found
 
+    @cached_property
     def imported(self) -> list[str]:
         """The modules that it imports, in alphabetical order."""
         found: set[str] = set()
@@ -79,14 +81,14 @@ class Module:
 
     def packages(self) -> list[str]:
         """The packages, not of Python itself nor of this project, that it imports."""
-        names = {name.partition(".")[0] for name in self.imported()}
+        names = {name.partition(".")[0] for name in self.imported}
         return sorted(names - sys.stdlib_module_names - {"snippets"})
 
     def beside(self) -> list[str]:
         """The files below ``snippets/`` that it needs: other modules, and data beside it."""
         modules = [
             name.removeprefix("snippets.").replace(".", "/") + ".py"
-            for name in self.imported()
+            for name in self.imported
             if name.startswith("snippets.")
         ]
         root = self.project.root / "snippets"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import nbformat
 
+from scripts.lab import METADATA
 from scripts.page import CONTINUED, FENCED
 from scripts.plain import Plain
 from scripts.project import Project
@@ -33,11 +34,7 @@ def notebook(project: Project, plain: Plain, settings: Settings) -> str:
     maker.make()
     made = nbformat.v4.new_notebook(
         cells=maker.cells,
-        metadata={
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-            "language_info": {"name": "python"},
-            "title": heading(project, plain.page.name),
-        },
+        metadata={**METADATA, "title": heading(project, plain.page.name)},
     )
     for number, cell in enumerate(made.cells):
         cell["id"] = f"cell-{number}"

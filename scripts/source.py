@@ -64,7 +64,7 @@ class _Module:
 
 
 @functools.lru_cache
-def _parse(text: str, file: str) -> ast.Module:
+def parse(text: str, file: str) -> ast.Module:
     """The tree of a module, which every directive of a page asks for; nobody changes it."""
     return ast.parse(text, file)
 
@@ -72,7 +72,7 @@ def _parse(text: str, file: str) -> ast.Module:
 def _load(path: Path, name: str) -> _Module:
     try:
         text = path.read_text(encoding="utf-8")
-        return _Module(name, text.split("\n"), _parse(text, str(path)))
+        return _Module(name, text.split("\n"), parse(text, str(path)))
     except (OSError, SyntaxError, ValueError) as error:
         raise SourceError(f"{path.name} cannot be read: {error}") from None
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ def copy_small_site(root: Path) -> Project:
             there = project.docs / "assets" / asset.name
             (shutil.copytree if asset.is_dir() else shutil.copy)(asset, there)
     return project
+
+
+def commit(project: Project, date: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the project a repository with one commit of that date."""
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "A")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@example.org")
+        monkeypatch.setenv(f"GIT_{name}_DATE", date)
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", *command], cwd=project.root, check=True)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def tell_about(built: Built) -> list[Problem]:
     problems = []
     for name in known:
         if name not in pages:
-            file = built.project.relative(built.project.markdown(name))
+            file = built.project.relative(built.project.source(name))
             problems.append(Problem(file, 1, "the generator wrote no page of it"))
     for page in built.pages.values():
         for path in page.root.find_class("md-path"):  # the theme names it as it names the menu
@@ -44,7 +44,7 @@ def tell_about(built: Built) -> list[Problem]:
         if name == "index":
             continue
         if places[name] and not page.root.find_class("md-path"):
-            file = built.project.relative(built.project.markdown(name))
+            file = built.project.relative(built.project.source(name))
             problems.append(Problem(file, 1, "the generator wrote no breadcrumbs"))
         for shown in page.content.find_class("md-tags"):  # Zensical's own, without links
             shown.drop_tree()

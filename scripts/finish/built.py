@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from lxml import etree
@@ -29,7 +30,7 @@ class Html:
     page: str | None
     themed: bool = True
 
-    @property
+    @cached_property
     def content(self) -> HtmlElement:
         """The element that holds what the page's Markdown became."""
         [article] = self.root.find_class("md-content__inner")

@@ -6,7 +6,6 @@ Whatever names an address is written only where SITE_URL says where the site wil
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,9 +27,8 @@ _LOCATIONS = "//*[local-name() = 'loc']/text()"
 
 def make_findable(built: Built) -> list[Problem]:
     """Write descriptions, addresses, structured data and cards."""
-    base = os.environ.get("SITE_URL", "")
-    base = base and f"{base.rstrip('/')}/"
-    site = read_settings(built.project).name
+    settings = read_settings(built.project)
+    base, site = settings.url, settings.name
     known = heads(built.project)
     places = sections(built.project)
     titles = {page.page or "": title_of(page) for page in built.pages.values()}
@@ -119,5 +117,5 @@ def _unlisted(built: Built, base: str) -> Iterator[Problem]:
     listed = set(etree.parse(sitemap).xpath(_LOCATIONS)) if sitemap.is_file() else set()
     for page in built.pages.values():
         if page.page and base + page.file not in listed:
-            file = built.project.relative(built.project.markdown(page.page))
+            file = built.project.relative(built.project.source(page.page))
             yield Problem(file, 1, f"sitemap.xml does not list {base}{page.file}")

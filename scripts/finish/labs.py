@@ -95,7 +95,6 @@ def _lay_out(path: Path, name: str, project: Project, markdown: Any) -> list[Pro
     body = markdown.convert(as_markdown(project, name))
     content = fragment_fromstring(body, create_parent="div")
     _mend_links(content)
-    _measure_pictures(content, project.docs / name)
     article[:] = list(content)
     article.text = "\n"
     lists = root.xpath("//ul[@data-md-component='toc']")
@@ -117,16 +116,6 @@ def _mend_links(content: HtmlElement) -> None:
         if not parts.scheme and not parts.netloc and parts.path.endswith((".md", ".ipynb")):
             to = parts.path.rpartition(".")[0] + ".html"
             link.set("href", parts._replace(path=to).geturl())
-
-
-def _measure_pictures(content: HtmlElement, page: Path) -> None:
-    """Tell each picture's size beforehand, so that nothing moves when it arrives."""
-    for image in content.iter("img"):
-        path = page.parent / urlsplit(image.get("src")).path
-        if path.suffix == ".svg" and path.is_file():
-            svg = etree.parse(path).getroot()
-            for side in ("width", "height"):
-                image.set(side, str(round(float(svg.get(side).removesuffix("pt")) * 4 / 3)))
 
 
 def _contents(tokens: list[dict[str, Any]]) -> str:

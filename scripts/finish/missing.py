@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import groupby
 from urllib.parse import urlsplit
 
@@ -24,7 +23,8 @@ def help_the_lost(built: Built) -> list[Problem]:
     page = built.pages.get(FILE)
     if page is None:
         return [Problem(FILE, 1, "the generator wrote no page for missing addresses")]
-    base = f"/{urlsplit(os.environ.get('SITE_URL', '')).path.strip('/')}/".replace("//", "/")
+    settings = read_settings(built.project)
+    base = urlsplit(settings.url).path or "/"
     titles = {each.page: title_of(each) for each in built.pages.values() if each.page}
     field = {"type": "search", "name": "q", "id": "missing-search", "autocomplete": "off"}
     content = [
@@ -51,7 +51,7 @@ def help_the_lost(built: Built) -> list[Problem]:
     article.clear()
     article.set("class", "md-content__inner md-typeset")
     article.extend(content)
-    page.root.find("head/title").text = f"{TITLE} - {read_settings(built.project).name}"
+    page.root.find("head/title").text = f"{TITLE} - {settings.name}"
     return []
 
 

@@ -27,7 +27,7 @@ def check_titles(built: Built) -> list[Problem]:
     for page in built.pages.values():
         if page.page is None:
             continue
-        file = built.project.relative(built.project.markdown(page.page))
+        file = built.project.relative(built.project.source(page.page))
         titles = page.content.xpath(".//h1")
         if len(titles) != 1:
             message = f"{len(titles)} titles: expected one, a line that starts with #"

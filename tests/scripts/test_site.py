@@ -20,6 +20,7 @@ from mkdocs.livereload import LiveReloadServer
 from scripts.commit import commit_time
 from scripts.project import HOME, Project
 from scripts.site import build_site, make_server, serve
+from tests.conftest import commit
 
 
 def add(project: Project, page: str, text: str) -> None:
@@ -239,12 +240,7 @@ def test_the_date_of_a_build_is_its_commits(
     small_site: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SITE_URL", "https://example.org/base")
-    for name in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{name}_NAME", "A")
-        monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@example.org")
-        monkeypatch.setenv(f"GIT_{name}_DATE", "2001-02-03T12:00:00+00:00")
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
-        subprocess.run(["git", *command], cwd=small_site.root, check=True)
+    commit(small_site, "2001-02-03T12:00:00+00:00", monkeypatch)
     assert build_site(small_site) == []
     sitemap = (small_site.site / "sitemap.xml").read_text(encoding="utf-8")
     assert set(re.findall(r"<lastmod>(.*?)</lastmod>", sitemap)) == {"2001-02-03"}

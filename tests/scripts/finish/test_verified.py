@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from lxml.html import HtmlElement, document_fromstring
 
 from scripts.finish import verified
 from scripts.finish.built import Built, Html, read_site
 from scripts.project import Project
+from tests.conftest import commit
 
 
 def section(project: Project, page: str) -> HtmlElement:
@@ -70,11 +69,6 @@ def test_the_date_is_the_last_commits_or_left_out(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "last commit" not in made(project, "<!-- output: a -->\n", "<p>x</p>")
-    for name in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{name}_NAME", "A")
-        monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@example.org")
-        monkeypatch.setenv(f"GIT_{name}_DATE", "2001-02-03T23:30:00-05:00")
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
-        subprocess.run(["git", *command], cwd=project.root, check=True)
+    commit(project, "2001-02-03T23:30:00-05:00", monkeypatch)
     text = made(project, "<!-- output: a -->\n", "<p>x</p>")
     assert "The last commit is of 4 February 2001." in text

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,6 @@ from tests.snippets.contract.entries import Entry
 
 SEEDS = 2
 RIGHT, WRONG = right_cache.ALL, wrong_cache.ALL
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    # Thousands of tiny operations: waking a second thread for each takes longer than they do.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def subject(entry: Entry, seed: int = 0, *, specified: bool = True) -> Cache:

@@ -1,7 +1,7 @@
 """The corpus against definitions in float64, written out once more as loops."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,15 +13,6 @@ from tests.snippets.contract.entries import Apply, Entry, Pair, draw, weights
 
 B, H, T = 2, 3, 5
 Settings = Any
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    # Thousands of tiny operations: waking a second thread for each takes longer than they do.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def named(entries: dict[str, Entry], **having: str) -> list[Any]:

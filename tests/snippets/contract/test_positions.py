@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,15 +12,6 @@ from tests.snippets.contract.entries import Entry
 
 UNSCALED = {"kind": "linear", "factor": 1.0}
 RIGHT, WRONG = right_positions.ALL, wrong_positions.ALL
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    # Thousands of tiny operations: waking a second thread for each takes longer than they do.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def frequencies(settings: dict[str, Any]) -> Tensor:
