@@ -219,6 +219,19 @@ def heat(axis, weights):
     axis.imshow(rounded(weights), vmin=0, vmax=1)
 
 
+def draw_maps(right, title, models, tokens):
+    """The right map of the first sequence, and those of three models."""
+    panels = [right[0].double()]
+    panels += [run(m, tokens)[1][0, :, 0].mean(0) for m in models[:3]]
+    titles = [title, "model 1", "model 2", "model 3"]
+    _, axes = plt.subplots(1, 4, figsize=(5.2, 1.9), sharey=True)
+    for axis, panel, name in zip(axes, panels, titles, strict=True):
+        heat(axis, panel)
+        ends = [0, len(panel) - 1]
+        axis.set(title=name, xticks=ends, yticks=ends, xlabel="key")
+    axes[0].set_ylabel("query")
+
+
 # %% [markdown]
 # ## Where one map is possible, the map is right
 #
@@ -271,15 +284,7 @@ forced = {key: spread(values)["mean"] for key, values in lone.items()}
 forced["low"] = min(lone["mass"])
 
 # %% figure="reversal" alt="Four square heat maps of weights, 10 queries by 10 keys, from 0 (dark) to 1 (bright). The first is the right map, a bright line from the top right to the bottom left. The maps of models 1, 2 and 3 show the same line and nothing else."
-panels = [right[0].double()]
-panels += [run(m, tokens)[1][0, :, 0].mean(0) for m in ones[:3]]
-figure, axes = plt.subplots(1, 4, figsize=(5.2, 1.9), sharey=True)
-for axis, panel, title in zip(
-    axes, panels, ["right map", "model 1", "model 2", "model 3"], strict=True
-):
-    heat(axis, panel)
-    axis.set(title=title, xticks=[0, 9], yticks=[0, 9], xlabel="key")
-axes[0].set_ylabel("query")
+draw_maps(right, "right map", ones, tokens)
 
 # %% [markdown]
 # All eight models find it: mean mass <data value="forced.mass">0.98</data> on
@@ -396,15 +401,7 @@ choice = {
 }
 
 # %% figure="twice" alt="Four square heat maps of weights, 12 queries by 12 keys. The right map has two bright keys in each row, half a sequence apart. Models 1, 2 and 3 are bright on one of the two in most rows, each model on its own choice from row to row."
-panels = [right2[0].double()]
-panels += [run(m, tokens2)[1][0, :, 0].mean(0) for m in doubles[:3]]
-figure, axes = plt.subplots(1, 4, figsize=(5.2, 1.9), sharey=True)
-for axis, panel, title in zip(
-    axes, panels, ["right keys", "model 1", "model 2", "model 3"], strict=True
-):
-    heat(axis, panel)
-    axis.set(title=title, xticks=[0, 11], yticks=[0, 11], xlabel="key")
-axes[0].set_ylabel("query")
+draw_maps(right2, "right keys", doubles, tokens2)
 
 # %% [markdown]
 # Every model puts its mass on the two right keys

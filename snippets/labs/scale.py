@@ -301,11 +301,17 @@ def draw(axes: Axes, curves: Tensor, colour: str, label: str) -> None:
     axes.set_xlabel("step")
 
 
-figure, both = plt.subplots(1, 2, sharey=True, figsize=(6.4, 3))
-for axes, d in zip(both, (8, 256), strict=True):
-    for name, colour in COLOURS.items():
-        draw(axes, runs[d, name]["loss"], colour, SCALES[name])
-    axes.set_title(f"d = {d}")
+def draw_both(key: str) -> tuple[Axes, Axes]:
+    """Draw a curve of all three scales for each of the two widths."""
+    _, both = plt.subplots(1, 2, sharey=True, figsize=(6.4, 3))
+    for axes, d in zip(both, (8, 256), strict=True):
+        for name, colour in COLOURS.items():
+            draw(axes, runs[d, name][key], colour, SCALES[name])
+        axes.set_title(f"d = {d}")
+    return both
+
+
+both = draw_both("loss")
 both[0].set_ylabel("loss")
 both[0].set_ylim(bottom=0)
 both[1].legend(title="scale")
@@ -334,11 +340,7 @@ print(f"wide, without the scale, halfway: entropy {half:.1%} of the largest")
 # costs some steps; too large a scale costs the run.
 
 # %% figure="entropy" alt="Entropy of the attention as a share of the largest, against training steps. At width 8 all three scales begin above four tenths and fall as the model learns. At width 256 the scaled model begins above eight tenths and falls, the one scaled by 1/d begins at one, and the unscaled one begins below one tenth and stays there throughout."
-figure, both = plt.subplots(1, 2, sharey=True, figsize=(6.4, 3))
-for axes, d in zip(both, (8, 256), strict=True):
-    for name, colour in COLOURS.items():
-        draw(axes, runs[d, name]["entropy"], colour, SCALES[name])
-    axes.set_title(f"d = {d}")
+both = draw_both("entropy")
 both[0].set_ylabel("entropy / log N")
 both[0].set_ylim(0, 1.02)
 both[1].legend(title="scale", loc="upper right")
