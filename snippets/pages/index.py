@@ -36,8 +36,8 @@ def figure_widths():
         2, len(widths), sharex=True, sharey=True, figsize=(5.2, 2.5)
     )
     for column, width in zip(axes.T, widths, strict=True):
-        q = torch.randn(1000, 1, width).double()
-        k = torch.randn(1000, 8, width).double()
+        q = torch.randn(1000, 1, width, dtype=torch.float64)
+        k = torch.randn(1000, 8, width, dtype=torch.float64)
         logits = (q @ k.mT).squeeze(1)
         for axis, scale, colour in zip(
             column, (width**-0.5, 1), ("C1", "C0"), strict=True

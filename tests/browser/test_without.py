@@ -15,7 +15,7 @@ LOST = """[...document.fonts].filter(each => each.status === "error").map(
 READABLE = """() => {
     document.querySelectorAll("details").forEach(each => { each.open = true });
     const { luminance, name, rgba, shown } = checks;
-    const article = document.querySelector("article");
+    const article = document.querySelector("article, main.code-main");
     const parts = [...article.querySelectorAll("h1, h2, p, li, td, pre code, .katex-html, data")]
         .filter(each => !each.closest("nav")); // on a wide screen the theme's own stands beside it
     const dark = luminance(rgba(getComputedStyle(document.body).backgroundColor)) < 0.2;
