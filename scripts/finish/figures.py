@@ -15,7 +15,10 @@ _PIXELS = 96 / 72  # CSS pixels in a point
 
 
 def place_figures(built: Built) -> list[Problem]:
-    """Give every drawn figure its width and height; a browser skips lazy ones that are hidden."""
+    """Give every drawn figure its width and height; a browser skips lazy ones that are hidden.
+
+    What stands before a page's first section is likely in the first window, and is not to wait.
+    """
     problems = []
     for page in built.pages.values():
         for image in page.root.xpath("//img[contains(@src, 'assets/figures/')]"):
@@ -26,7 +29,8 @@ def place_figures(built: Built) -> list[Problem]:
                 continue
             for name, points in size.items():
                 image.set(name, str(round(points * _PIXELS)))
-            image.set("loading", "lazy")
+            if image.xpath("preceding::h2"):
+                image.set("loading", "lazy")
             image.set("decoding", "async")
     return problems
 

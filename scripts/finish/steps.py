@@ -14,6 +14,7 @@ from scripts.finish.fonts import set_fonts
 from scripts.finish.llms import list_everything
 from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
+from scripts.finish.plain_code import unmark_code
 from scripts.finish.search import weigh_tasks
 from scripts.finish.take import offer_pages
 from scripts.finish.titles import check_titles
@@ -27,6 +28,7 @@ STEPS: tuple[Step, ...] = (
     place_figures,
     name_blocks,
     offer_code,
+    unmark_code,
     explain_numbers,
     offer_pages,
     list_everything,

@@ -20,6 +20,17 @@ def test_a_figure_keeps_its_place_while_it_loads(built_small_site: Project) -> N
             assert abs(int(image.get(side)) - float(points) * 96 / 72) <= 0.5
 
 
+def test_a_figure_before_the_first_section_does_not_wait(built_small_site: Project) -> None:
+    built = read_site(built_small_site.site, built_small_site)
+    page = built.pages["core/tiny.html"]
+    images = list(page.content.iter("img"))
+    for image in images:
+        del image.attrib["loading"]
+        page.content.insert(0, image)
+    assert place_figures(built) == []
+    assert [image.get("loading") for image in images] == [None, None]
+
+
 def test_a_figure_without_a_size_is_told(built_small_site: Project) -> None:
     built = read_site(built_small_site.site, built_small_site)
     page = built.pages["core/tiny.html"]
