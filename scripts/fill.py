@@ -207,7 +207,9 @@ def markdown_table(rows: list[dict[str, str]]) -> str:
     cells = [[cell.replace("|", "\\|") for cell in row.values()] for row in rows]
     headings = [heading.replace("|", "\\|") for heading in rows[0]]
     sides = [
-        "right" if all(cell[:1] in "-−+.0123456789" for cell in column) else "left"
+        "right"
+        if all(cell[:1] in "-−+.0123456789" and ", " not in cell for cell in column)
+        else "left"
         for column in zip(*cells, strict=True)
     ]
     # Numbers stay as the page module printed them: a parsed 1.00 would come out as 1.

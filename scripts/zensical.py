@@ -5,6 +5,7 @@ Zensical knows no notebooks: each lab stands in as the Markdown that MkDocs' pag
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from tempfile import TemporaryDirectory
 from scripts.finish.labs import as_markdown
 from scripts.project import Problem, Project, is_lab
 from scripts.site import complete
+
+_TO_LAB = re.compile(r"(\]\((?!https?:)[^)\s#]*)\.ipynb\b")
 
 
 def build_with_zensical(project: Project, target: Path) -> list[Problem]:
@@ -26,6 +29,9 @@ def build_with_zensical(project: Project, target: Path) -> list[Problem]:
             copy.notebook(lab).unlink()
             copy.markdown(lab).write_text(as_markdown(project, lab), encoding="utf-8")
             settings = settings.replace(f"- {lab}.ipynb\n", f"- {lab}.md\n")
+        for page in copy.docs.rglob("*.md"):
+            text = page.read_text(encoding="utf-8")
+            page.write_text(_TO_LAB.sub(r"\1.md", text), encoding="utf-8")
         (copy.root / "mkdocs.yml").write_text(settings, encoding="utf-8")
         done = subprocess.run(
             [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],

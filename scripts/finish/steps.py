@@ -11,6 +11,7 @@ from scripts.finish.disk import run_from_disk
 from scripts.finish.figures import place_figures
 from scripts.finish.findable import make_findable
 from scripts.finish.fonts import set_fonts
+from scripts.finish.keep import keep_together
 from scripts.finish.llms import list_everything
 from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
@@ -29,6 +30,7 @@ STEPS: tuple[Step, ...] = (
     name_blocks,
     offer_code,
     unmark_code,
+    keep_together,
     explain_numbers,
     offer_pages,
     list_everything,

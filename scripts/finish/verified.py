@@ -28,7 +28,17 @@ _RESULTS = {
     "numbers": "list of numbers",
     "measured": "number in the text",
 }
+_LISTS = {
+    "tagged": "list of pages",
+    "module": "description of a module",
+    "functions": "table of functions",
+    "modules": "table of modules",
+}
 _PLURALS = {
+    "list of pages": "lists of pages",
+    "description of a module": "descriptions of a module",
+    "table of functions": "tables of functions",
+    "table of modules": "tables of modules",
     "file to download": "files to download",
     "list of numbers": "lists of numbers",
     "number in the text": "numbers in the text",
@@ -92,11 +102,14 @@ def _shown(output: NotebookNode) -> str:
 def _told(
     counts: Counter[str], stated: Counter[str], seconds: int | None, rules: list[HtmlElement]
 ) -> list[HtmlElement]:
-    code, results = _listed(counts, _CODE), _listed(counts, _RESULTS)
+    groups = (
+        (_CODE, "the code that was run"),
+        (_RESULTS, "what runs gave"),
+        (_LISTS, "what the sources hold"),
+    )
+    told = ((*_listed(counts, names), what) for names, what in groups)
     first = "; ".join(
-        f"{_joined(parts)} {'are' if many else 'is'} {what}"
-        for (parts, many), what in ((code, "the code that was run"), (results, "what runs gave"))
-        if parts
+        f"{_joined(parts)} {'are' if many else 'is'} {what}" for parts, many, what in told if parts
     )
     if stated:
         first += ". Not measured: " + _joined(

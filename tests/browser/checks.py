@@ -13,6 +13,11 @@ from tests.browser.conftest import ORIGIN
 CHECKS = Path(__file__).with_name("checks.js").read_text(encoding="utf-8")
 WIDTHS = (1280, 768, 360)
 HEIGHT = 900
+NEAR = """() => {
+  const style = document.createElement("style");
+  style.textContent = "article.md-content__inner > * { content-visibility: visible !important; }";
+  document.head.append(style);
+}"""
 MOVED = """
 window.moved = [];
 new PerformanceObserver(list => window.moved.push(...list.getEntries()))
@@ -55,6 +60,10 @@ class Watched:
         """Make the window as wide, and wait until the page is laid out."""
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
         self.settle()
+
+    def come_near(self) -> None:
+        """Have all of the page laid out, as what is near the window is."""
+        self.page.evaluate(NEAR)
 
     def settle(self) -> None:
         """Wait for fonts, for what moves, and for two frames."""

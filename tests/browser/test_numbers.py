@@ -111,8 +111,10 @@ def test_a_number_is_copied_with_its_sentence_as_plain_text(page: Page) -> None:
             page.locator("p:has(> data)")
             .nth(index)
             .evaluate(
-                """p => {
+                """async p => {
                 getSelection().selectAllChildren(p);
+                const frame = () => new Promise(requestAnimationFrame);
+                await frame(); await frame(); // what is far from the window is laid out now
                 return [String(getSelection()), p.innerText];
             }"""
             )
@@ -158,7 +160,7 @@ def test_without_javascript_the_link_leads_to_the_same_text(browser: Browser) ->
         page = context.new_page()
         page.goto(SCALING)
         first = page.locator("#number-9")
-        text = first.inner_text()
+        text = first.text_content() or ""
         first.click()
         origin = page.locator("li:target")
         expect(origin).to_be_in_viewport()

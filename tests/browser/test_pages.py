@@ -38,6 +38,7 @@ def test_nothing_is_wrong(browser: Browser, axe: str, names: list[str], theme: s
             page = watched.page
             moved = shifted(watched)
             page.evaluate(OPEN)
+            watched.come_near()
             for width in widths:
                 watched.resize(width)
                 faults = watched.ask("width", "contrast", "images", "boxes", "labels")

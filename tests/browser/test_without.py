@@ -19,13 +19,14 @@ READABLE = """() => {
     const parts = [...article.querySelectorAll("h1, h2, p, li, td, pre code, .katex-html, data")]
         .filter(each => !each.closest("nav")); // on a wide screen the theme's own stands beside it
     const dark = luminance(rgba(getComputedStyle(document.body).backgroundColor)) < 0.2;
+    const theme = dark ? "dark" : "light";
     const other = dark ? "#only-light" : "#only-dark";
     const pictures = [...article.querySelectorAll("img[src*='#only-']")];
     const hidden = parts.filter(each => each.innerText?.trim() && !shown(each));
     const wrong = pictures.filter(each => each.src.endsWith(other) === shown(each));
-    const theme = dark ? "dark" : "light";
     return {
         texts: parts.length,
+        theme,
         faults: [
             ...hidden.map(each => `not shown: ${name(each)}`),
             ...wrong.map(each => `the page is ${theme}, and this figure is not: ${each.src}`),
@@ -54,8 +55,10 @@ def test_it_reads_without_javascript(browser: Browser, names: list[str], theme: 
     found = []
     for name in names:
         with opened(browser, name, theme=theme, script=False) as watched:
+            watched.come_near()
             read = watched.page.evaluate(READABLE)
             assert read["texts"], f"{name} has no text"
+            assert read["theme"] == theme, f"{name} is {read['theme']}"
             found += [f"{name}: {fault}" for fault in [*watched.faults, *read["faults"]]]
     assert not found, "\n".join(found)
 

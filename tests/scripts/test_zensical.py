@@ -62,6 +62,11 @@ def formulas(page: Html) -> Iterator[Piece]:
         yield (text(formula),)
 
 
+def links(page: Html) -> Iterator[Piece]:
+    for link in page.content.xpath(".//a[@href]"):
+        yield link.get("href"), text(link)
+
+
 KINDS: list[Callable[[Html], Iterator[Piece]]] = [
     headings,
     code_blocks,
@@ -69,6 +74,7 @@ KINDS: list[Callable[[Html], Iterator[Piece]]] = [
     numbers,
     tables,
     formulas,
+    links,
 ]
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from lxml.html import HtmlElement, document_fromstring
 
 from scripts.finish import verified
 from scripts.finish.built import Built, Html, read_site
+from scripts.page import KINDS
 from scripts.project import Project
 from tests.conftest import commit
 
@@ -45,6 +48,12 @@ def test_a_list_of_numbers_is_checked_as_a_whole(built_small_site: Project) -> N
     numbers = section(built_small_site, "numbers.html")
     assert "On this page, 3 lists of numbers are what runs gave." in numbers.text_content()
     assert numbers.find("div/pre/code").text == "python scripts/build.py --check\n"
+
+
+def test_every_kind_of_block_is_counted(project: Project) -> None:
+    for kind in KINDS:
+        text = made(project, f"# Page\n\n<!-- {kind}: name -->\n\ntext\n", "")
+        assert re.search(r"On this page, 1 [a-z ]+ is ", text), kind
 
 
 def test_a_page_without_anything_measured_says_so(project: Project) -> None:
