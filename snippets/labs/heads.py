@@ -480,7 +480,7 @@ for number, (axis, panel, mark) in enumerate(
 ):
     heat(axis, panel)
     rows, keys = mark.nonzero().T.tolist()
-    axis.plot(keys, rows, "o", mfc="none", mec="C1", ms=13, mew=1.5)
+    axis.plot(keys, rows, "o", mfc="none", mec="red", ms=13, mew=1.5)
     axis.set(title=f"layer {number}", xlabel="key")
     axis.set_xticks(range(length), letters)
     axis.set_yticks(range(length), letters)

@@ -303,18 +303,19 @@ def draw(axes: Axes, curves: Tensor, colour: str, label: str) -> None:
 
 def draw_both(key: str) -> tuple[Axes, Axes]:
     """Draw a curve of all three scales for each of the two widths."""
-    _, both = plt.subplots(1, 2, sharey=True, figsize=(6.4, 3))
+    figure, both = plt.subplots(1, 2, sharey=True, figsize=(5.2, 3.2))
     for axes, d in zip(both, (8, 256), strict=True):
         for name, colour in COLOURS.items():
             draw(axes, runs[d, name][key], colour, SCALES[name])
         axes.set_title(f"d = {d}")
+    named = both[0].get_legend_handles_labels()
+    figure.legend(*named, title="scale", ncols=3, loc="outside upper center")
     return both
 
 
 both = draw_both("loss")
 both[0].set_ylabel("loss")
 both[0].set_ylim(bottom=0)
-both[1].legend(title="scale")
 
 # %%
 final = {
@@ -343,7 +344,6 @@ print(f"wide, without the scale, halfway: entropy {half:.1%} of the largest")
 both = draw_both("entropy")
 both[0].set_ylabel("entropy / log N")
 both[0].set_ylim(0, 1.02)
-both[1].legend(title="scale", loc="upper right")
 
 # %% [markdown]
 # A trained model is decided, too: it has to be, to answer. The unscaled one is
@@ -386,7 +386,7 @@ control = {
 }
 
 # %% figure="controls" alt="Loss against training steps at width 256. Scaled, the loss falls to nearly zero by two thirds of the steps. Unscaled with small first weights it falls a little later. Unscaled with the weights of nn.Linear it falls later still and ends above zero. Unscaled it is the slowest, and its band is the widest."
-figure, axes = plt.subplots(figsize=(6.4, 3))
+figure, axes = plt.subplots(figsize=(5.2, 3.6))
 draw(axes, runs[256, "root"]["loss"], "C0", "1/√d")
 draw(
     axes, more["small first weights"]["loss"], "C2", "none, small first weights"
@@ -395,7 +395,7 @@ draw(axes, more["as nn.Linear draws"]["loss"], "C3", "none, as nn.Linear draws")
 draw(axes, runs[256, "none"]["loss"], "C1", "none")
 axes.set_ylabel("loss")
 axes.set_ylim(bottom=0)
-axes.legend(title="scale", loc="upper left", bbox_to_anchor=(1, 1))
+axes.legend(title="scale", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
 
 # %% [markdown]
 # - **The learning rate does not mend it.** A third of the rate gives

@@ -40,7 +40,7 @@ def figure_rows() -> Figure:
     figure, panels = plt.subplots(1, 4, sharey=True, figsize=(5.2, 2.3))
     rows = row, *(drop(row, 0.25) for _ in range(3))
     for i, (axes, weights) in enumerate(zip(panels, rows, strict=True)):
-        axes.bar(range(8), row.tolist(), color="C0", alpha=0.25)
+        axes.bar(range(8), row.tolist(), color="C0", alpha=0.45)
         axes.bar(range(8), weights.tolist(), color="C1" if i else "C0")
         axes.set_title(f"sum {weights.sum().item():.2f}")
         axes.set_xticks([])

@@ -46,7 +46,7 @@ def figure_heads() -> Figure:
         panels, torch.cat([narrow, wide]), names, strict=True
     ):
         picture = axes.imshow(weights.numpy(), vmin=0, vmax=1)
-        axes.plot(weights.argmax(-1).tolist(), range(4), "o", color="C1")
+        axes.plot(weights.argmax(-1).tolist(), range(4), "o", color="red")
         axes.set(title=name, xlabel="key")
         axes.set_xticks(range(4))
         axes.set_yticks(range(4))
