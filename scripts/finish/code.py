@@ -25,7 +25,7 @@ FOLDED = 40  # a longer list of definitions starts closed
 
 _PAGE = """\
 <!doctype html>
-<html lang="en" data-root="{up}">
+<html lang="en" dir="ltr" data-root="{up}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
