@@ -27,20 +27,16 @@ def keep_together(built: Built) -> list[Problem]:
             continue
         for code in page.content.xpath(".//code[not(ancestor::pre)]"):
             if len(code.text_content()) <= CODE:
-                _mark(code, KEPT)
+                code.classes.add(KEPT)
         for cell in page.content.iter("td", "th"):
             length = len(cell.text_content().strip())
             if length <= (CELL if cell.tag == "td" else HEADING):
-                _mark(cell, KEPT)
+                cell.classes.add(KEPT)
             elif length > TEXT:
-                _mark(cell, ROOMY)
+                cell.classes.add(ROOMY)
         for formula in page.content.xpath(".//span[contains(@class, 'arithmatex')]"):
             _keep_closing(formula)
     return []
-
-
-def _mark(element: HtmlElement, name: str) -> None:
-    element.classes.add(name)
 
 
 def _keep_closing(formula: HtmlElement) -> None:
