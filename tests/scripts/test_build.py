@@ -123,7 +123,7 @@ def test_an_interrupt_ends_every_process_without_a_traceback(
         running.wait(after)
     os.killpg(running.pid, signal.SIGINT)
     # Read to the end: every process of the group has closed its side.
-    assert (running.communicate(timeout=30)[0], running.returncode) == ("stopped\n", 130)
+    assert (running.communicate(timeout=120)[0], running.returncode) == ("stopped\n", 130)
 
 
 def test_serve_builds_again_what_has_changed(
