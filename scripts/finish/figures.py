@@ -31,7 +31,9 @@ def place_figures(built: Built) -> list[Problem]:
                 image.set(name, str(round(points * _PIXELS)))
             if image.xpath("preceding::h2"):
                 image.set("loading", "lazy")
-            image.set("decoding", "async")
+                image.set("decoding", "async")
+            else:
+                image.set("fetchpriority", "high")
     return problems
 
 

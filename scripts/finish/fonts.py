@@ -33,8 +33,9 @@ _FACES = (
 # What scripts may write later, and what type.css takes from KaTeX's main font.
 _ALWAYS = frozenset(map(chr, range(0x20, 0x7F))) | set("−–—…“”‘’×·±°")
 _SYMBOLS = frozenset("√∞≤≥")
-# Emphasis further down needs its font later than the browser finds it by itself.
-_FIRST_EMPHASIS = "//article//em[count(preceding::h2[ancestor::article]) < 2]"
+# What stands further down needs its font later than the browser finds it by itself.
+_FIRST = "//article//{}[count(preceding::h2[ancestor::article]) < 2]"
+_FORMULA = _FIRST.format("*[contains(@class, 'katex-html')]")
 _PRELOAD = """
 if (location.protocol !== "file:") for (const href of %s)
   document.head.append(Object.assign(document.createElement("link"),
@@ -94,11 +95,11 @@ def _place(record: NameRecord) -> tuple[int, int, int, int]:
 def _preload(page: Html) -> None:
     """Ask for the fonts at once; a script does so, since none may be asked for from a disk."""
     files = [FONTS / "text.woff2"]
-    if page.root.xpath(_FIRST_EMPHASIS):
+    if page.root.xpath(_FIRST.format("em")):
         files.append(FONTS / "text-italic.woff2")
     if page.root.xpath("//pre"):
         files.append(FONTS / "code.woff2")
-    if page.root.find_class("katex-html"):
+    if page.root.xpath(_FORMULA):
         files += [KATEX_FONTS / f"KaTeX_{name}.woff2" for name in ("Main-Regular", "Math-Italic")]
     first = page.root.xpath("//head/link[@rel='stylesheet'][contains(@href, 'assets/')]")[0]
     base = first.get("href").partition("assets/")[0]  # the page for missing addresses has its own

@@ -1,4 +1,7 @@
-"""Keeps on one line what reads badly in two: short code, short cells, the comma after a formula."""
+"""Says where lines may break: not in short code, short cells and before the comma after a formula.
+
+They do in messages and in long names, which would push what stands beside them out of view.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,21 @@ from lxml.html.builder import CLASS, SPAN
 from scripts.finish.built import Built
 from scripts.project import Problem
 
-KEPT, ROOMY = "attn-kept", "attn-roomy"  # extra.css says how these stand
-CODE, FORMULA = 24, 30  # characters that fit on a phone's line; a formula's are its TeX
-CELL, HEADING, TEXT = (
-    14,
-    8,
-    40,
-)  # characters of a cell: short, short for a column's, and running text
+KEPT, BROKEN, ROOMY = "attn-kept", "attn-broken", "attn-roomy"  # extra.css says how these stand
+# Characters. Code and formulas that fit on a phone's line; a formula's are those of its TeX.
+CODE = 24
+FORMULA = 30
+# A cell that is short, one that is short for a column's head, and one of running text.
+CELL = 14
+HEADING = 8
+TEXT = 40
+# A line of output that a wide screen holds.
+LINE = 88
 _CLOSING = re.compile(r"[,.;:!?)\]…’”]+")
 
 
 def keep_together(built: Built) -> list[Problem]:
-    """Mark what is not to break, and the cells whose text needs room."""
+    """Mark what is not to break, what is, and the cells whose text needs room."""
     for page in built.pages.values():
         if page.page is None:  # no text of an author
             continue
@@ -34,6 +40,12 @@ def keep_together(built: Built) -> list[Problem]:
                 cell.classes.add(KEPT)
             elif length > TEXT:
                 cell.classes.add(ROOMY)
+            for piece in cell.iter("code", "data"):
+                if len(piece.text_content()) > TEXT:
+                    piece.classes.add(BROKEN)
+        for output in page.content.find_class("language-text"):
+            if any(len(line) > LINE for line in output.text_content().splitlines()):
+                output.classes.add(BROKEN)
         for formula in page.content.xpath(".//span[contains(@class, 'arithmatex')]"):
             _keep_closing(formula)
     return []

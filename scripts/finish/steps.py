@@ -7,6 +7,7 @@ from scripts.finish.accessible import make_accessible
 from scripts.finish.blocks import name_blocks
 from scripts.finish.built import Step
 from scripts.finish.code import offer_code
+from scripts.finish.copies import offer_copies
 from scripts.finish.disk import run_from_disk
 from scripts.finish.figures import place_figures
 from scripts.finish.findable import make_findable
@@ -16,13 +17,16 @@ from scripts.finish.llms import list_everything
 from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
 from scripts.finish.plain_code import unmark_code
+from scripts.finish.scheme import leave_scheme
 from scripts.finish.search import weigh_tasks
+from scripts.finish.sheets import join_sheets
+from scripts.finish.styles import thin_styles
 from scripts.finish.take import offer_pages
 from scripts.finish.titles import check_titles
 from scripts.finish.verified import tell_verified
 
-# The first two look at the pages as their authors wrote them; the fonts come last, when every
-# character is there.
+# The first two look at the pages as their authors wrote them; fonts and styles come last, when
+# every character and class is there.
 STEPS: tuple[Step, ...] = (
     check_titles,
     tell_about,
@@ -38,7 +42,11 @@ STEPS: tuple[Step, ...] = (
     help_the_lost,
     make_findable,
     weigh_tasks,
+    offer_copies,
     run_from_disk,
     make_accessible,
     set_fonts,
+    thin_styles,
+    join_sheets,
+    leave_scheme,
 )

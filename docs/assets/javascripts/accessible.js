@@ -39,8 +39,6 @@
   });
 
   function mend() {
-    // Each copy button comes in a landmark, all of one name: a single button needs none.
-    for (const nav of document.querySelectorAll("nav.md-code__nav")) nav.setAttribute("role", "none");
     for (const id of Object.keys(BUTTONS))
       for (const label of document.querySelectorAll(`header label.md-header__button[for=${id}]`)) replace(label);
     for (const box of document.querySelectorAll(ALL)) sizes.observe(box);

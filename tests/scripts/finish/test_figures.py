@@ -25,10 +25,13 @@ def test_a_figure_before_the_first_section_does_not_wait(built_small_site: Proje
     page = built.pages["core/tiny.html"]
     images = list(page.content.iter("img"))
     for image in images:
-        del image.attrib["loading"]
+        for name in ("loading", "decoding"):
+            del image.attrib[name]
         page.content.insert(0, image)
     assert place_figures(built) == []
-    assert [image.get("loading") for image in images] == [None, None]
+    for image in images:
+        how = [image.get(name) for name in ("loading", "decoding", "fetchpriority")]
+        assert how == [None, None, "high"]
 
 
 def test_a_figure_without_a_size_is_told(built_small_site: Project) -> None:

@@ -62,14 +62,16 @@ def test_a_page_starts_to_load_its_fonts_before_its_styles(fonts: Path) -> None:
 
 
 @pytest.mark.parametrize(("above", "asked"), [(1, True), (2, False)])
-def test_italics_are_asked_for_where_the_page_starts_with_them(
+def test_italics_and_formulas_are_asked_for_where_the_page_starts_with_them(
     above: int, asked: bool, tmp_path: Path
 ) -> None:
-    article = f"<article>{'<h2>x</h2>' * above}<p><em>x</em></p></article></body>"
+    text = '<p><em>x</em><span class="katex-html">x</span></p>'
+    article = f"<article>{'<h2>x</h2>' * above}{text}</article></body>"
     target = tmp_path / "page.html"
     target.write_text(PAGE.replace("</body>", article), encoding="utf-8")
     assert finish(tmp_path, Project(), [set_fonts]) == []
-    assert ("text-italic.woff2" in target.read_text(encoding="utf-8")) == asked
+    for font in ("text-italic", "KaTeX_Main-Regular"):
+        assert (f"{font}.woff2" in target.read_text(encoding="utf-8")) == asked
 
 
 def test_the_stand_ins_have_the_measures_of_the_fonts() -> None:

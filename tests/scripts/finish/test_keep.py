@@ -3,7 +3,17 @@ from __future__ import annotations
 from lxml.html import HtmlElement, fromstring, tostring
 
 from scripts.finish.built import read_site
-from scripts.finish.keep import CELL, CODE, FORMULA, KEPT, ROOMY, TEXT, keep_together
+from scripts.finish.keep import (
+    BROKEN,
+    CELL,
+    CODE,
+    FORMULA,
+    KEPT,
+    LINE,
+    ROOMY,
+    TEXT,
+    keep_together,
+)
 from scripts.project import Project
 
 
@@ -46,3 +56,17 @@ def test_cells_are_narrow_or_roomy_by_their_text(built_small_site: Project) -> N
     assert [cell.get("class") for cell in div.iter("td")] == [KEPT, None, None, ROOMY], tostring(
         div
     )
+
+
+def test_messages_break_in_cells_and_in_outputs(built_small_site: Project) -> None:
+    outputs = "".join(
+        f'<div class="language-text"><pre><code>{"b" * size}\n</code></pre></div>'
+        for size in (LINE, LINE + 1)
+    )
+    pieces = "".join(
+        f"<{tag}>{'c' * size}</{tag}>" for tag in ("code", "data") for size in (TEXT, TEXT + 1)
+    )
+    text = f"{outputs}<table><tr><td>{pieces}</td></tr></table><p>{pieces}</p>"
+    div = finished(built_small_site, text)
+    broken = [(each.tag, len(each.text_content().strip())) for each in div.find_class(BROKEN)]
+    assert broken == [("div", LINE + 1), ("code", TEXT + 1), ("data", TEXT + 1)]

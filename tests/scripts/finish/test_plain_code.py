@@ -31,7 +31,7 @@ def test_code_keeps_its_text_and_its_colours(built_small_site: Project) -> None:
 
 def test_the_theme_paints_them_as_code(built_small_site: Project) -> None:
     """Each has one colour, by a variable that is the colour of all code."""
-    [theme] = built_small_site.site.glob("assets/stylesheets/main.*.css")
+    [theme] = built_small_site.site.glob("assets/stylesheets/site.*.css")
     styles = theme.read_text(encoding="utf-8")
     colours = (HOME / "docs" / "assets" / "stylesheets" / "colours.css").read_text(encoding="utf-8")
     values = dict(re.findall(r"(--md-code-[\w-]+): ([^;]+);", colours))

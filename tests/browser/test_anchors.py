@@ -1,0 +1,95 @@
+"""Links lead to what they name, although what is far from the window is laid out late."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.checks import opened
+from tests.browser.conftest import ORIGIN
+
+PAGES = ["core/scaling.html", "practice/bugs-masks.html", "reference/sources.html"]
+PLACES = """() => {
+  const all = [...document.querySelectorAll("article :is(h2, h3, div, p, td > span)[id]")];
+  const shown = all.filter((each) => each.checkVisibility()).map((each) => each.id);
+  return shown.filter((_, at) => at % Math.ceil(shown.length / 4) === 0);
+}"""
+OFF = """(id) => {
+  const target = document.getElementById(id);
+  const clear = parseFloat(getComputedStyle(target).scrollMarginTop);
+  const off = target.getBoundingClientRect().top - clear;
+  const lowest = scrollY + innerHeight > document.documentElement.scrollHeight - 2;
+  return lowest && off > 0 ? 0 : off;
+}"""
+CLICK = """(id) => {
+  const link = document.createElement("a");
+  link.href = `#${id}`;
+  document.querySelector(".md-skip").after(link);
+  link.click();
+  link.remove();
+}"""
+
+
+def far(page: Page, place: str) -> float:
+    """How far the window is from where it should be, once it rests there or does not get there."""
+    rests = 0
+    for _ in range(100):
+        off: float = page.evaluate(OFF, place)
+        rests = rests + 1 if abs(off) <= 2 else 0
+        if rests == 4:
+            break
+        page.wait_for_timeout(100)
+    return off
+
+
+def misses(page: Page, places: list[str], *, click: bool) -> list[str]:
+    """The places whose links lead more than two pixels beside them."""
+    address = page.url.partition("#")[0]
+    found = []
+    for place in places:
+        page.goto("about:blank")
+        page.goto(address if click else f"{address}#{place}")
+        if click:
+            page.wait_for_timeout(500)
+            page.evaluate(CLICK, place)
+        off = far(page, place)
+        if abs(off) > 2:
+            found.append(f"{address}#{place}: {off:.0f} px beside it")
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("script", [True, False])
+def test_an_address_leads_to_its_place(
+    browser: Browser, name: str, width: int, script: bool
+) -> None:
+    with opened(browser, name, width=width, script=script) as watched:
+        places = watched.page.evaluate(PLACES)
+        assert len(places) >= 3
+        assert misses(watched.page, places, click=False) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [1280, 360])
+def test_a_click_leads_to_its_place(browser: Browser, name: str, width: int) -> None:
+    with opened(browser, name, width=width) as watched:
+        places = watched.page.evaluate(PLACES)
+        assert misses(watched.page, places, click=True) == []
+
+
+def test_back_leads_to_where_the_reader_was(browser: Browser) -> None:
+    with opened(browser, "core/scaling.html#the-code") as watched:
+        page = watched.page
+        page.mouse.move(600, 500)
+        page.mouse.wheel(0, 1500)
+        page.wait_for_timeout(500)
+        before = page.evaluate("scrollY")
+        page.evaluate(CLICK, page.evaluate(PLACES)[-1])
+        page.wait_for_function(f"Math.abs(scrollY - {before}) > 1000")
+        page.wait_for_timeout(500)
+        page.go_back()
+        page.wait_for_function(f"Math.abs(scrollY - {before}) < 450")
+        page.wait_for_timeout(500)
+        assert abs(page.evaluate("scrollY") - before) < 450  # and not where the address leads
+        assert page.url == f"{ORIGIN}/core/scaling.html#the-code"
