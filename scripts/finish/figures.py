@@ -1,4 +1,4 @@
-"""Keeps each figure's place while it loads, and loads only the one of the reader's theme."""
+"""Keeps each figure's place while it loads, and loads late ones only in the reader's theme."""
 
 from __future__ import annotations
 

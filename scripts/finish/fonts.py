@@ -33,7 +33,8 @@ _FACES = (
 # What scripts may write later, and what type.css takes from KaTeX's main font.
 _ALWAYS = frozenset(map(chr, range(0x20, 0x7F))) | set("−–—…“”‘’×·±°")
 _SYMBOLS = frozenset("√∞≤≥")
-# What stands further down needs its font later than the browser finds it by itself.
+# A browser finds the fonts of what stands further down as it comes near; italics that come late
+# are replaced by the reader's own for that page.
 _FIRST = "//article//{}[count(preceding::h2[ancestor::article]) < 2]"
 _FORMULA = _FIRST.format("*[contains(@class, 'katex-html')]")
 _PRELOAD = """

@@ -12,7 +12,10 @@ _MADE, _IGNORED = '{name:"color-scheme"}', '{name:"theme-scheme"}'
 
 
 def leave_scheme(built: Built) -> list[Problem]:
-    """Have the script fill an element that means nothing to browsers."""
+    """Have the script fill an element that means nothing to browsers.
+
+    At the first click to another page the script itself takes it out of the page.
+    """
     problems = []
     for path in sorted(built.folder.glob("assets/javascripts/bundle.*.js")):
         text = path.read_text(encoding="utf-8")

@@ -18,8 +18,9 @@ from scripts.project import Problem
 _FOLDER = "assets/stylesheets/"
 # The theme's script looks for these on every page, and nothing but Markdown writes them.
 _BY_MARKDOWN = "tabbed-"
-# For these, each page would be styled anew as a whole: the first group spares a change of colours
-# its fade, the rest guards cells that hold paragraphs, which those of Markdown do not.
+# For these, each page would be styled anew as a whole. They spare a change of colours its fade,
+# take margins from paragraphs in cells, of which Markdown makes none, and give one to what follows
+# a table that no script has put into a box.
 _COSTLY = frozenset(
     {
         "[data-md-color-switching] *",
@@ -60,15 +61,17 @@ def thin_styles(built: Built) -> list[Problem]:
         rules = tinycss2.parse_stylesheet(
             path.read_text("utf-8"), skip_comments=True, skip_whitespace=True
         )
-        errors = [rule for rule in rules if rule.type == "error"]
+        errors: list[Any] = []
+        thin = _thinned(rules, wanted, errors)
         problems += [Problem(sheet, e.source_line, f"not CSS: {e.message}") for e in errors]
         if not errors:
-            thin = tinycss2.serialize(_thinned(rules, wanted))
-            path.write_text(thin, encoding="utf-8", newline="\n")
+            path.write_text(tinycss2.serialize(thin), encoding="utf-8", newline="\n")
     return problems
 
 
-def _thinned(rules: Iterable[Any], wanted: Callable[[list[Any]], bool]) -> list[Any]:
+def _thinned(
+    rules: Iterable[Any], wanted: Callable[[list[Any]], bool], errors: list[Any]
+) -> list[Any]:
     kept = []
     for rule in rules:
         if rule.type == "qualified-rule":
@@ -78,9 +81,11 @@ def _thinned(rules: Iterable[Any], wanted: Callable[[list[Any]], bool]) -> list[
             comma = tinycss2.ast.LiteralToken(rule.source_line, rule.source_column, ",")
             rule.prelude = [token for each in selectors for token in (comma, *each)][1:]
         elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports"):
-            rule.content = _thinned(tinycss2.parse_rule_list(rule.content), wanted)
+            rule.content = _thinned(tinycss2.parse_rule_list(rule.content), wanted, errors)
             if not rule.content:
                 continue
+        elif rule.type == "error":
+            errors.append(rule)
         elif rule.type == "at-rule" and rule.lower_at_keyword == "charset":
             continue  # the pages' own, and out of place where sheets are joined
         kept.append(rule)

@@ -82,14 +82,51 @@ def test_back_leads_to_where_the_reader_was(browser: Browser) -> None:
     with opened(browser, "core/scaling.html#the-code") as watched:
         page = watched.page
         page.mouse.move(600, 500)
+        start = page.evaluate("scrollY")
         page.mouse.wheel(0, 1500)
-        page.wait_for_timeout(500)
+        page.wait_for_function(f"scrollY > {start} + 1000")
+        page.wait_for_timeout(1000)
         before = page.evaluate("scrollY")
         page.evaluate(CLICK, page.evaluate(PLACES)[-1])
         page.wait_for_function(f"Math.abs(scrollY - {before}) > 1000")
-        page.wait_for_timeout(500)
+        page.wait_for_timeout(1000)
         page.go_back()
         page.wait_for_function(f"Math.abs(scrollY - {before}) < 450")
         page.wait_for_timeout(500)
         assert abs(page.evaluate("scrollY") - before) < 450  # and not where the address leads
         assert page.url == f"{ORIGIN}/core/scaling.html#the-code"
+
+
+def test_a_second_click_leads_to_its_place_too(browser: Browser) -> None:
+    with opened(browser, "practice/bugs-masks.html", width=360) as watched:
+        page = watched.page
+        _, second, *_, last = page.evaluate(PLACES)
+        for place in (last, second, second):
+            page.evaluate("scrollTo(0, 0)")
+            page.wait_for_timeout(500)
+            page.keyboard.press("Shift")  # the reader does something
+            page.evaluate(CLICK, place)
+            assert abs(far(page, place)) <= 2, place
+
+
+def test_a_reader_who_scrolls_is_not_pulled_back(browser: Browser) -> None:
+    with opened(browser, "core/scaling.html", width=360) as watched:
+        page = watched.page
+        place = page.evaluate(PLACES)[-1]
+        page.route("**/*.svg", lambda _: None)  # none comes, so that the page goes on loading
+        page.goto("about:blank")
+        page.goto(f"{ORIGIN}/core/scaling.html#{place}", wait_until="domcontentloaded")
+        assert abs(far(page, place)) <= 2
+        page.mouse.move(200, 500)
+        page.mouse.wheel(0, -2000)
+        page.wait_for_function(f"({OFF})({place!r}) > 1000")
+        page.evaluate("dispatchEvent(new Event('load'))")
+        page.wait_for_timeout(1000)
+        assert page.evaluate(OFF, place) > 1000
+
+
+def test_an_address_that_names_nothing_is_no_error(browser: Browser) -> None:
+    with opened(browser, "core/scaling.html#100%") as watched:
+        watched.page.evaluate(CLICK, "%E0%A4%A")
+        watched.page.wait_for_timeout(500)
+        assert watched.faults == []

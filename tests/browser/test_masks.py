@@ -339,6 +339,7 @@ def test_what_cannot_be_is_refused_at_its_field(page: Page, name: str) -> None:
     field.fill(typed)
     assert place.locator(".attn-error").text_content() == message
     assert field.get_attribute("aria-invalid") == "true"
+    assert field.evaluate("each => getComputedStyle(each).borderTopWidth") == "2px"
     assert place.locator("[inert]").count() == 1
     page.wait_for_function("document.querySelector('[data-widget] [role=status]').textContent")
     assert place.get_by_role("status").text_content() == message

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
-from tests.browser.checks import WIDTHS, Watched, opened
+from tests.browser.checks import HEIGHT, WIDTHS, Watched, opened
+from tests.browser.conftest import ORIGIN
 
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"
 
@@ -58,6 +59,21 @@ def test_nothing_is_wrong(browser: Browser, axe: str, names: list[str], theme: s
                     moved = shifted(watched)
         found |= {f"{name} at {widths[0]} px: {fault}" for fault in moved}
     assert not found, "\n".join(sorted(found))
+
+
+def test_a_screen_to_be_touched_keeps_its_stops(browser: Browser) -> None:
+    with browser.new_context(
+        viewport={"width": 360, "height": HEIGHT}, is_mobile=True, has_touch=True
+    ) as context:
+        page = context.new_page()
+        page.goto(f"{ORIGIN}/core/scaling.html")
+        assert not page.evaluate("matchMedia('(hover)').matches")
+        block = page.locator("article .language-python:visible").first
+        block.scroll_into_view_if_needed()
+        code = block.locator("code")
+        assert code.evaluate("each => each.scrollWidth > each.clientWidth")
+        page.wait_for_timeout(1000)  # the theme's script looks at what is in view, late
+        expect(code).to_have_attribute("tabindex", "0")
 
 
 @pytest.mark.parametrize("width", [1280, 360])

@@ -6,7 +6,8 @@
 
   /** A box that scrolls is a stop for the Tab key, with a name; one that does not is none. */
   function mark(box, scrolls) {
-    if (scrolls === (box.getAttribute("role") === "group")) return;
+    const named = box.getAttribute("role") === "group";
+    if (scrolls ? named && box.hasAttribute("tabindex") : !named) return;
     const kind = BOXES[Object.keys(BOXES).find((each) => box.matches(each))];
     const values = { role: "group", tabindex: "0", "aria-label": `${kind}, scrolls sideways` };
     for (const [key, value] of Object.entries(values)) {
@@ -44,7 +45,12 @@
     for (const box of document.querySelectorAll(ALL)) sizes.observe(box);
   }
 
-  new MutationObserver(mend).observe(document.documentElement, { childList: true, subtree: true });
+  new MutationObserver((changes) => {
+    // On screens to be touched the theme's script takes the stop away again: look at the box anew.
+    for (const { type, target } of changes)
+      if (type === "attributes" && !target.hasAttribute("tabindex")) sizes.unobserve(target);
+    mend();
+  }).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["tabindex"] });
   mend();
 
   document.addEventListener("keydown", (event) => {

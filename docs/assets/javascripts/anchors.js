@@ -1,47 +1,56 @@
 // Lands where a link points, although what is laid out late on the way moves it.
 (() => {
   const ACTS = ["wheel", "touchstart", "pointerdown", "keydown"];
-
+  const KEYS = ["altKey", "ctrlKey", "metaKey", "shiftKey"];
   let landing = new AbortController();
+  let asked = "";
+
+  const place = ({ pathname, hash }) => pathname + hash;
+
+  function named(hash) {
+    try {
+      return document.getElementById(hash.slice(1)) ?? document.getElementById(decodeURIComponent(hash.slice(1)));
+    } catch {
+      return null; // no address that this site has written
+    }
+  }
 
   /** Scroll to what the address names until it keeps its place, or the reader takes over. */
   function land() {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (!target) return;
     landing.abort();
-    const mine = (landing = new AbortController());
-    const { signal } = mine;
-    for (const act of ACTS) addEventListener(act, () => mine.abort(), { signal, passive: true });
+    landing = new AbortController();
+    const { signal } = landing;
+    const target = named(location.hash);
     const top = () => target.getBoundingClientRect().top;
-    let place = NaN;
+    let last = NaN;
     let calm = 0;
     let frames = 0;
     (function again() {
-      if (signal.aborted) return;
-      if (top() === place) {
+      if (!target || signal.aborted || calm === 10 || frames === 120) return;
+      if (top() === last) {
         calm += 1;
       } else {
         target.scrollIntoView({ behavior: "instant" });
-        place = top();
+        last = top();
         calm = 0;
       }
       frames += 1;
-      if (calm < 10 && frames < 120) requestAnimationFrame(again);
-      else mine.abort();
+      requestAnimationFrame(again);
     })();
   }
 
-  // Back and forward lead to where the reader was, which the browser knows.
-  let asked = false;
-  const follow = () => {
-    if (asked) land();
-    asked = false;
-  };
+  // Only where a link has led: back and forward lead to where the reader was, which the theme knows.
+  const follow = () => asked === place(location) && land();
+  for (const act of ACTS)
+    addEventListener(act, () => { asked = ""; landing.abort(); }, { capture: true, passive: true });
   addEventListener("click", (event) => {
-    asked = Boolean(event.target.closest?.("a[href*='#']"));
+    const link = event.target.closest?.("a[href]");
+    asked = link && !KEYS.some((key) => event[key]) ? place(new URL(link.href)) : "";
+    requestAnimationFrame(follow);
   });
   addEventListener("hashchange", follow);
   window.document$?.subscribe(follow);
-  const [loaded] = performance.getEntriesByType("navigation");
-  if (loaded?.type === "navigate") addEventListener("load", land);
+  if (performance.getEntriesByType("navigation")[0]?.type === "navigate") asked = place(location);
+  follow();
+  addEventListener("load", follow);
 })();

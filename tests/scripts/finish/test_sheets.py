@@ -61,11 +61,12 @@ def test_sheets_in_another_order_are_told(project: Project) -> None:
         project,
         {file: [f"{FOLDER}{name}.css" for name in names] for file, names in pages.items()},
     )
-    expected = "its style sheets are to begin with a.css, b.css, to become one"
+    expected = "its style sheets are to be a.css, b.css, in this order, side by side"
     assert [str(problem) for problem in join_sheets(built)] == [
         f"x.html:1: {expected}",
         f"y.html:1: {expected}",
     ]
+    assert {path.name for path in (project.site / FOLDER).iterdir()} == {"a.css", "b.css", "c.css"}
 
 
 def test_the_real_pages_link_one(built_small_site: Project) -> None:

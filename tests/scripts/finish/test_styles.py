@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import tinycss2
 
 from scripts.finish.built import Built, read_site
-from scripts.finish.styles import thin_styles
+from scripts.finish.styles import _COSTLY, thin_styles
 from scripts.project import Project
 
 SHEET = "assets/stylesheets/main.css"
@@ -60,11 +61,19 @@ def test_the_sites_own_sheets_stay_as_they_are(built: Built, project: Project) -
     assert thinned(built, ".four{a:b}") == ".four{a:b}"
 
 
-def test_what_is_no_rule_is_told(built: Built) -> None:
-    (built.folder / SHEET).write_text("p{a:b}\n}", encoding="utf-8")
+@pytest.mark.parametrize("css", ["p{a:b}\n}", "@media print{.one{a:b}\n.two}"])
+def test_what_is_no_rule_is_told(built: Built, css: str) -> None:
+    (built.folder / SHEET).write_text(css, encoding="utf-8")
     [problem] = thin_styles(built)
     assert str(problem).startswith(f"{SHEET}:2: not CSS: ")
-    assert (built.folder / SHEET).read_text(encoding="utf-8") == "p{a:b}\n}"
+    assert (built.folder / SHEET).read_text(encoding="utf-8") == css
+
+
+def test_the_real_theme_has_the_costly_rules() -> None:
+    folder = files("material") / "templates" / "assets" / "stylesheets"
+    sheets = [path for path in folder.iterdir() if path.name.endswith(".min.css")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sheets)
+    assert {selector for selector in _COSTLY if selector not in text} == set()
 
 
 def test_the_real_theme_keeps_what_its_script_needs(built_small_site: Project) -> None:
