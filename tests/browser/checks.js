@@ -176,11 +176,15 @@ window.checks = (() => {
   let round = false;
 
   /** Note where focus goes, and what is wrong there. */
+  const notice = ({ target }) => {
+    round ||= target === seen.keys().next().value;
+    if (!seen.has(target)) seen.set(target, look(target));
+  };
+
   function watch() {
-    document.addEventListener("focusin", ({ target }) => {
-      round ||= target === seen.keys().next().value;
-      if (!seen.has(target)) seen.set(target, look(target));
-    });
+    seen.clear();
+    round = false;
+    document.addEventListener("focusin", notice); // once, however often it is said
     return [];
   }
 

@@ -82,5 +82,8 @@ def test_the_keyboard_reaches_everything(browser: Browser, names: list[str], wid
     for name in names:
         with opened(browser, name, width=width) as watched:
             watched.page.evaluate(OPEN)
-            found += [f"{name}: {fault}" for fault in walk(watched)]
+            # A busy machine may mark a box only after the walk has passed it: what is never reached
+            # is missed again.
+            faults = walk(watched) and walk(watched)
+            found += [f"{name}: {fault}" for fault in faults]
     assert not found, "\n".join(found)
