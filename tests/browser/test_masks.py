@@ -377,8 +377,7 @@ def test_the_address_keeps_the_mask(page: Page) -> None:
     page.get_by_label("FlexAttention").check()
     link = page.get_by_role("link", name="Link to this mask").get_attribute("href")
     assert link == f"{BUILDER}?tq=2&padding=left&api=flex"
-    page.wait_for_function("location.search")
-    assert page.url == link
+    page.wait_for_url(link)
     code = page.locator(".attn-code code").text_content()
     page.reload()
     page.wait_for_selector('[data-widget="masks"] form')
