@@ -2,7 +2,7 @@
 (() => {
   const ACTS = ["wheel", "touchstart", "pointerdown", "keydown"];
   const KEYS = ["altKey", "ctrlKey", "metaKey", "shiftKey"];
-  let landing = new AbortController();
+  let landing = 0; // counts, so that a later one or an act ends the one before
   let asked = "";
 
   const place = ({ pathname, hash }) => pathname + hash;
@@ -17,16 +17,14 @@
 
   /** Scroll to what the address names until it keeps its place, or the reader takes over. */
   function land() {
-    landing.abort();
-    landing = new AbortController();
-    const { signal } = landing;
+    const mine = ++landing;
     const target = named(location.hash);
     const top = () => target.getBoundingClientRect().top;
     let last = NaN;
     let calm = 0;
     let frames = 0;
     (function again() {
-      if (!target || signal.aborted || calm === 10 || frames === 120) return;
+      if (!target || mine !== landing || calm === 10 || frames === 120) return;
       if (top() === last) {
         calm += 1;
       } else {
@@ -42,7 +40,7 @@
   // Only where a link has led: back and forward lead to where the reader was, which the theme knows.
   const follow = () => asked === place(location) && land();
   for (const act of ACTS)
-    addEventListener(act, () => { asked = ""; landing.abort(); }, { capture: true, passive: true });
+    addEventListener(act, () => { asked = ""; landing += 1; }, { capture: true, passive: true });
   addEventListener("click", (event) => {
     const link = event.target.closest?.("a[href]");
     asked = link && !KEYS.some((key) => event[key]) ? place(new URL(link.href)) : "";
