@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = HOME) -> int:
     """Run the command line on the site in ``root``; give the exit status."""
     project = Project(root)
     options = _options(project, arguments)
-    settings = Settings(options.device, options.jobs, options.limit)
+    settings = Settings(options.device, options.jobs, options.limit, options.perturbed)
     try:
         if options.check:
             return check(project, options.pages, settings)
@@ -167,6 +167,11 @@ def _options(project: Project, arguments: Sequence[str] | None) -> argparse.Name
         "--serve", action="store_true", help="preview the site and rebuild on every change"
     )
     parser.add_argument(
+        "--perturbed",
+        action="store_true",
+        help="with --check: move float32 results as other processors' kernels might",
+    )
+    parser.add_argument(
         "--device",
         choices=["cpu", "cuda", "mps"],
         default="cpu",
@@ -190,6 +195,11 @@ def _options(project: Project, arguments: Sequence[str] | None) -> argparse.Name
     if options.check and (options.serve or options.all):
         parser.error(
             "--check runs everything afresh and writes nothing: leave out --serve and --all"
+        )
+    if options.perturbed and (not options.check or options.device != "cpu"):
+        parser.error(
+            "--perturbed imitates another CPU to see what it would change: give --check, "
+            "and no other --device"
         )
     known = project.names()
     named = {given: _page(project, known, given) for given in options.pages}

@@ -35,11 +35,12 @@ class Results:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run: device, processes at a time, seconds a page may take."""
+    """How to run: device, processes at a time, seconds a page may take, kernels imitated or not."""
 
     device: str = "cpu"
     jobs: int = 0
     limit: float = 120.0
+    perturbed: bool = False
 
     @property
     def threads(self) -> int:
@@ -126,7 +127,8 @@ def _start(project: Project, page: str, settings: Settings) -> _Run:
     ours, theirs = multiprocessing.Pipe(duplex=False)
     # A lab's training would end elsewhere on another device: its numbers are a CPU's.
     device = "cpu" if is_lab(page) else settings.device
-    arguments = (theirs, str(project.root), file, device, settings.threads)
+    how = (device, settings.threads, settings.perturbed)
+    arguments = (theirs, str(project.root), file, how)
     process = multiprocessing.get_context("forkserver").Process(target=_work, args=arguments)
     main = sys.modules["__main__"]
     try:
@@ -139,12 +141,12 @@ def _start(project: Project, page: str, settings: Settings) -> _Run:
     return _Run(page, process, ours, time.monotonic() + settings.seconds(page))
 
 
-def _work(pipe: Connection, root: str, file: str, device: str, threads: int) -> None:
+def _work(pipe: Connection, root: str, file: str, how: tuple[str, int, bool]) -> None:
     # Imported here, in the forked process: the one that forks does without torch.
     from scripts.worker import run_page
 
     with contextlib.suppress(BrokenPipeError):  # nobody listens any more
-        pipe.send(run_page(root, file, device, threads, pipe.send))
+        pipe.send(run_page(root, file, *how, pipe.send))
 
 
 def _hear(project: Project, run: _Run) -> Results | None:

@@ -12,6 +12,7 @@ import inspect
 import io
 import os
 import random
+import re
 import sys
 import time
 import traceback
@@ -30,6 +31,7 @@ from matplotlib.figure import Figure
 
 from scripts.device import NoDeviceError, on_device
 from scripts.percent import Cell, LabError, digest, read_cells
+from scripts.perturb import Perturbed
 from scripts.project import LABS
 from scripts.style import THEMES
 
@@ -46,7 +48,12 @@ class PageError(Exception):
 
 
 def run_page(
-    root: str, file: str, device: str, threads: int, tell: Callable[[str], object]
+    root: str,
+    file: str,
+    device: str,
+    threads: int,
+    perturbed: bool,
+    tell: Callable[[str], object],
 ) -> dict[str, Any]:
     """Run every ``example_``, ``table_`` and ``figure_`` function of the page module ``file``.
 
@@ -65,9 +72,10 @@ def run_page(
     try:
         with warnings.catch_warnings(), on_device(device):
             warnings.simplefilter("error")
-            for where, run in _steps(root, file):
+            for where, run, own in _steps(root, file):
                 tell(where)
-                run(results)
+                with Perturbed() if perturbed and not own else contextlib.nullcontext():
+                    run(results)
     except NoDeviceError as error:
         return {"no_device": str(error)}
     except (PageError, LabError) as error:
@@ -84,17 +92,27 @@ def _is_lab(file: str) -> bool:
     return file.startswith(f"snippets/{LABS}/")
 
 
-def _steps(root: str, file: str) -> Iterator[tuple[str, Callable[[dict[str, Any]], None]]]:
-    """Give what is to run, one after the other: what to call it, and what runs it."""
+def _steps(root: str, file: str) -> Iterator[tuple[str, Callable[[dict[str, Any]], None], bool]]:
+    """Give what is to run, one after the other.
+
+    For each: what to call it, what runs it, and whether its results are the own ones of this
+    machine's kernels, which another machine's need not give.
+    """
     if _is_lab(file):
-        yield from _cells(Path(root, file))
+        for where, run in _cells(Path(root, file)):
+            yield where, run, False
         return
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
     if printed.getvalue():
         raise PageError(1, f"importing the module prints {printed.getvalue()[:60]!r}")
-    for kind, name, function in _functions(module):
-        yield function.__name__, partial(_run, kind, name, function)
+    own = set(getattr(module, "KERNELS_OWN", ()))
+    functions = list(_functions(module))
+    if unknown := sorted(own - {function.__name__ for _, _, function in functions}):
+        raise PageError(1, f"KERNELS_OWN names {unknown[0]}, which the module does not define")
+    for kind, name, function in functions:
+        run = partial(_run, kind, name, function)
+        yield function.__name__, run, function.__name__ in own
 
 
 def _cells(path: Path) -> Iterator[tuple[str, Callable[[dict[str, Any]], None]]]:
@@ -250,7 +268,11 @@ def _svg(figure: Figure) -> str:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     plt.close("all")
-    return "\n".join(row.rstrip() for row in buffer.getvalue().splitlines()) + "\n"
+    drawn = buffer.getvalue()
+    # Their names are hashes of the last digits of the layout, in which the solver varies.
+    for number, name in enumerate(re.findall(r'<clipPath id="(\w+)"', drawn), 1):
+        drawn = drawn.replace(name, f"clip{number}")
+    return "\n".join(row.rstrip() for row in drawn.splitlines()) + "\n"
 
 
 def _locate(error: BaseException, root: Path, file: str, where: str) -> tuple[str, int, str]:

@@ -210,9 +210,9 @@ def show(title, values):
     print(f"{title:36} {mean:.2f}   ({low:.2f} to {high:.2f})")
 
 
-def rounded(values):
-    """Four decimals: what is drawn then has no rounding noise."""
-    return torch.as_tensor(values).mul(1e4).round().div(1e4).tolist()
+def rounded(values, decimals=4):
+    """What is drawn then has no rounding noise."""
+    return torch.as_tensor(values).round(decimals=decimals).tolist()
 
 
 def heat(axis, weights):
@@ -708,7 +708,7 @@ for title, (agrees, costs) in heads.items():
 # %% figure="need" alt="Scatter plot of all heads: mass on the expected key against the accuracy lost when the head is removed. Heads of one-head reversal and of causal induction lie at the top right: they agree and are needed. The 32 heads of four-head reversal lie along the bottom right: they agree and are not needed. Most induction heads without a mask lie at the top left: they disagree and are needed."
 figure, axis = plt.subplots(figsize=(5.2, 3.4))
 for (title, (agrees, costs)), marker in zip(heads.items(), "osD^", strict=True):
-    places = rounded(agrees), rounded(costs)
+    places = rounded(agrees), rounded(costs, 2)
     axis.plot(*places, marker, label=title, alpha=0.7)
 axis.set(
     xlabel="mass on the expected key",

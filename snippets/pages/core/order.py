@@ -162,7 +162,8 @@ def figure_clock() -> Figure:
     position has a value of its own. Without a mask it is level at 1/32.
     """
     figure, axes = plt.subplots(figsize=(4.2, 2.7))
-    q, v = torch.zeros(32, 1), torch.eye(32)[:, :1]  # (T, 1) each
+    q = torch.zeros(32, 1, dtype=torch.float64)  # (T, 1)
+    v = torch.eye(32, dtype=torch.float64)[:, :1]  # (T, 1)
     causal = torch.ones(32, 32, dtype=torch.bool).tril()
     for mask in (None, causal):
         output, _ = attention(q, q, v, mask)  # (T, 1)

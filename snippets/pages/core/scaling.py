@@ -506,7 +506,7 @@ def example_gradient():
             logits.softmax(-1).max().backward()  # the largest weight
             norms[d, name] = logits.grad.norm().item()
     for (d, name), norm in norms.items():
-        print(f"d = {d:3}, {name:8}: {norm:.3e}")
+        print(f"d = {d:3}, {name:8}: {norm:.1e}")
     ratio = norms[8, "unscaled"] / norms[512, "unscaled"]
     print(f"unscaled, d = 8 over d = 512: {ratio:.0f}")
     return {
@@ -521,11 +521,13 @@ def gradient_norm(logits: Tensor) -> Tensor:
     """Norm of the gradient of each row's largest weight: (n, n_keys) -> (n,).
 
     With p the weights and m the largest, the gradient by the logits is
-    p_m (e_m - p), row m of the Jacobian.
+    p_m (e_m - p), row m of the Jacobian. Where p_m is near 1, 1 - p_m is
+    taken as the sum of the other weights, so that no digits cancel.
     """
     p = logits.softmax(-1)
-    e = F.one_hot(p.argmax(-1), p.shape[-1])
-    return peak(p) * (e - p).norm(dim=-1)
+    others = p.scatter(-1, p.argmax(-1, keepdim=True), 0.0)
+    left = torch.cat([others.sum(-1, keepdim=True), others], -1)
+    return peak(p) * left.norm(dim=-1)
 
 
 def table_gradients():
@@ -632,9 +634,9 @@ def example_holds():
         "grouped heads": (grouped, attention(q, *repeated)[0]),
     }
     for name, (got, expected) in same.items():
-        assert (got - expected).abs().max() < 1e-14, name
-        print(f"{name}: equal to within 1e-14")
-    return {"scale_1": "equal to within 1e-14"}
+        assert (got - expected).abs().max() < 1e-12, name
+        print(f"{name}: equal to within 1e-12")
+    return {"scale_1": "equal to within 1e-12"}
 
 
 def scale_of(function, d=64, dtype=torch.float64) -> float:

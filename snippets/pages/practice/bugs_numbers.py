@@ -20,12 +20,12 @@ def error(output: Tensor, expected: Tensor) -> float:
 
 
 def shown(value: float | str) -> str:
-    """A measured word or error; below 1e-12 it is the rounding of float64."""
+    """A measured word or error; below 1e-9 it is the rounding of float64."""
     if isinstance(value, str):
         return value
     if math.isnan(value):
         return "NaN"
-    return f"{value:.3f}" if value >= 1e-12 else "below 1e-12"
+    return f"{value:.3f}" if value >= 1e-9 else "below 1e-9"
 
 
 def compare(expected: Tensor, **outputs: Tensor) -> dict[str, float]:
@@ -319,7 +319,7 @@ def example_evaluation():
         seen[name] = len(outputs)
         print(f"{name}: {seen[name]} different outputs in ten calls")
     errors = compare(attention(x, x, x)[0], right=Right().eval()(x))
-    assert errors["right"] < 1e-12
+    assert errors["right"] < 1e-9
     return {name: str(count) for name, count in seen.items()}
 
 
@@ -548,7 +548,7 @@ def example_mask_stride():
         print(f"{name}: {x.stride(0)} numbers from row to row")
         outputs[name] = F.scaled_dot_product_attention(q, k, v, attn_mask=x)
     errors = compare(attention(q, k, v, mask)[0], **outputs)
-    assert max(errors.values()) < 1e-12
+    assert max(errors.values()) < 1e-9
     return {"wrong": str(wrong.stride(0)), "right": str(right.stride(0))}
 
 

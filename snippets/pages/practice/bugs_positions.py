@@ -114,8 +114,9 @@ class Rotary(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        exponents = torch.arange(0, width, 2) / width
-        self.register_buffer("frequencies", 10_000**-exponents)
+        exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
+        frequencies = (10_000**-exponents).float()  # (width / 2,)
+        self.register_buffer("frequencies", frequencies)
 
     def forward(self, positions: Tensor) -> Tensor:
         """(T,) -> (T, width / 2)."""

@@ -216,12 +216,13 @@ def example_groups():
 
 def example_flag():
     torch.manual_seed(0)
-    q = torch.randn(2, 6, 5, 8, device="cpu")  # (B, H, T, d)
+    options = {"dtype": torch.float64, "device": "cpu"}
+    q = torch.randn(2, 6, 5, 8, **options)  # (B, H, T, d)
     sdpa = F.scaled_dot_product_attention
     only_flash = partial(sdpa_kernel, SDPBackend.FLASH_ATTENTION)
     found = {}
     for n in (1, 2, 3, 4):
-        k = torch.randn(2, n, 5, 8, device="cpu")  # (B, Hkv, T, d)
+        k = torch.randn(2, n, 5, 8, **options)  # (B, Hkv, T, d)
         for flag in (False, True):
 
             def call(k=k, flag=flag):
@@ -230,7 +231,7 @@ def example_flag():
             does = outcome(call)
             if does == "runs":
                 full = k.repeat_interleave(6 // n, dim=1)  # (B, H, T, d)
-                assert apart(call(), textbook(q, full, full)) < 1e-5
+                assert apart(call(), textbook(q, full, full)) < 1e-12
                 with warnings.catch_warnings(action="ignore"), only_flash():
                     does = f"right; flash kernel: {outcome(call)}"
             print(f"{n} key heads, enable_gqa={flag}: {does}")

@@ -49,7 +49,7 @@ def figure_batch() -> Figure:
 
 def example_three():
     torch.manual_seed(0)
-    q, k, v = torch.randn(3, 2, 4, 6, 8).unbind()  # (B, H, T, d) each
+    q, k, v = torch.randn(3, 2, 4, 6, 8).double().unbind()  # (B, H, T, d) each
     lengths = torch.tensor([6, 4])  # tokens in each example
     i = torch.arange(6)[:, None]  # (Tq, 1)
     j = torch.arange(6)  # (Tk,)
@@ -69,7 +69,7 @@ def example_three():
         flex = flex_attention(q, k, v, block_mask=blocks)
 
     # This layer projects, so it is given projections that change nothing.
-    layer = nn.MultiheadAttention(32, 4, bias=False, batch_first=True)
+    layer = nn.MultiheadAttention(32, 4, bias=False, batch_first=True).double()
     with torch.no_grad():
         layer.in_proj_weight.copy_(torch.eye(32).repeat(3, 1))
         layer.out_proj.weight.copy_(torch.eye(32))
@@ -87,8 +87,8 @@ def example_three():
         ("FlexAttention", flex),
         ("nn.MultiheadAttention", heads),
     ):
-        equal = torch.allclose(found, expected, rtol=0, atol=1e-6)
-        print(f"{name:30}: equal to within 1e-6: {equal}")
+        equal = torch.allclose(found, expected, rtol=0, atol=1e-12)
+        print(f"{name:30}: equal to within 1e-12: {equal}")
 
 
 # Of a mask: the shape (B, Tq, Tk), what the tensor is called with, True = may
