@@ -10,6 +10,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator
 
 from tests.browser.checks import opened
+from tests.browser.test_pages import OPEN
 
 WIDE_TABLE = ".md-typeset__scrollwrap:has(#table-masks)"
 WIDE_CODE = "#source-masks-sliding_window pre > code"
@@ -33,6 +34,7 @@ def test_a_box_that_scrolls_has_a_shadow_where_it_goes_on(
     browser: Browser, theme: str, selector: str
 ) -> None:
     with opened(browser, "core/masks.html", theme=theme, width=390) as watched:
+        watched.page.evaluate(OPEN)
         watched.come_near()
         box = watched.page.locator(selector).first
         box.scroll_into_view_if_needed()
