@@ -90,7 +90,7 @@ def _tests(project: Project, name: str) -> Iterator[tuple[str, str]]:
         if (project.root / path).exists():
             yield "tests", f"`{path}`"
     record = tested.read_record(project.root / tested.RECORD)
-    for release in in_order(record):
+    for release in reversed(in_order(record)):  # the newest first
         if name in record[release]:
             result = record[release][name]
             yield f"torch {release}", tested.told(result) + _why(result["failed"])

@@ -15,7 +15,7 @@ _EXPECTED = "expected description, tags and needs, as the README shows"
 
 @dataclass(frozen=True)
 class Matter:
-    """A page's description (one sentence), the tasks it is for, and the pages to read before it."""
+    """A page's description (one sentence), the tasks it is for, and the pages to read first."""
 
     description: str = ""
     tags: tuple[str, ...] = ()

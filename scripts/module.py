@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from scripts.project import Project
+from scripts.matter import read_matter
+from scripts.project import Project, is_lab
 from scripts.source import parse
 
 # From this many lines on a module is a program: what it documents in full is what others call.
@@ -46,7 +47,9 @@ class Module:
 
     @property
     def summary(self) -> str:
-        """The first line of its docstring."""
+        """The first line of its docstring; of a lab, which has none, its description."""
+        if is_lab(self.name):
+            return read_matter(self.project, self.name)[0].description
         return first_line(self.tree)
 
     @property

@@ -25,6 +25,8 @@ CONTINUED = "<!--pytest-codeblocks:cont-->"
 COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+(?: [\w./-]+)*))?\s*-->")
 UNPRINTED = ("Cc", "Cf", "Zl", "Zp")  # Unicode's categories of control and format characters
 _SETTING = re.compile(r"^search:.*$", re.MULTILINE)  # the theme's, and no prose
+TYPED = ("console", "pycon")  # fences of what readers type
+FILE = re.compile(r'python title="\w+\.py"')  # a fence of a file that readers save
 PYTHON_LINE = re.compile(r"^\s*```python\s*$", re.MULTILINE)
 
 
@@ -240,8 +242,10 @@ class _Reader:
         return end
 
     def _loose_fence(self, token: Token, first: int) -> None:
-        if token.markup[0] == "~" and token.info == "console":
+        if token.markup[0] == "~" and token.info in TYPED:
             self.prose.runs.append((first + 2, token.content))
+            return
+        if token.markup[0] == "~" and FILE.fullmatch(token.info):
             return
         self.page.problem(
             first + 1,

@@ -113,7 +113,7 @@ def _elements(name: str, page: _Page) -> Iterator[Problem]:
             text = tag.text_content().strip()
             yield Problem(name, tag.sourceline, f"an unrendered formula: {text!r}")
         # Material's own script fetches from other hosts when it meets one of these.
-        if "mermaid" in classes or "md-source" in classes:
+        if "mermaid" in classes or tag.get("data-md-component") == "source":
             yield Problem(name, tag.sourceline, f"loads from another host: {tag.get('class')!r}")
     for tag in page.root.xpath("//*[@id]"):
         if page.ids[tag.get("id")] > 1:

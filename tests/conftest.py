@@ -10,6 +10,8 @@ import pytest
 from scripts.project import HOME, Project
 from scripts.site import build_site
 
+ADDRESSES = ("SITE_URL", "REPO_URL", "EDIT_URI")  # what mkdocs.yml reads from the environment
+
 
 def copy_small_site(root: Path) -> Project:
     """A project of its own in ``root``, under the real site's settings."""
@@ -38,7 +40,8 @@ def commit(project: Project, date: str, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture
 def small_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A tiny project that a test may spoil."""
-    monkeypatch.delenv("SITE_URL", raising=False)
+    for name in ADDRESSES:
+        monkeypatch.delenv(name, raising=False)
     return copy_small_site(tmp_path / "project")
 
 
@@ -58,6 +61,7 @@ def built_small_site(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The tiny project with its site built; shared, so only to be read."""
     project = copy_small_site(tmp_path_factory.mktemp("built") / "project")
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SITE_URL", raising=False)
+        for name in ADDRESSES:
+            patch.delenv(name, raising=False)
         assert build_site(project) == []
     return project

@@ -1,4 +1,4 @@
-"""What stands under a page's title: its length, its tasks, what to read before, who uses it.
+"""What stands under a page's title: its length, its tasks, what to read first, who uses it.
 
 The lists of pages are computed from the heads of the pages and from the links between them.
 """
@@ -61,7 +61,7 @@ def tell_about(built: Built) -> list[Problem]:
         rows = [
             ("Takes", [f"{minutes(page.content)} min"]),
             ("To", tags),
-            ("Read before", links_to(needs)),
+            ("Read first", links_to(needs)),
             (
                 "Used by",
                 _folded(links_to(each for each in _users(name, links, known) if each in titles)),

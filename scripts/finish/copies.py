@@ -9,8 +9,10 @@ from __future__ import annotations
 from lxml.html.builder import BUTTON, CLASS, SPAN
 
 from scripts.finish.built import Built
+from scripts.page import TYPED
 from scripts.project import Problem
 
+_PROMPTS = ("$ ", ">>> ", "... ")
 _BLOCKS = "//div[contains(@class, 'highlight')][not(contains(@class, 'language-text'))][pre/code]"
 
 
@@ -24,6 +26,22 @@ def offer_copies(built: Built) -> list[Problem]:
                 block.set("id", f"block-{number}")
             button = BUTTON(CLASS("md-code__button"), title="Copy to clipboard", type="button")
             button.set("data-md-type", "copy")
-            button.set("data-clipboard-target", f"#{block.get('id')} code")
+            session = any(f"language-{kind}" in block.classes for kind in TYPED)
+            if session and (commands := typed(block.find("pre/code").text_content())):
+                button.set("data-clipboard-text", commands)
+            else:
+                button.set("data-clipboard-target", f"#{block.get('id')} code")
             block.find("pre").insert(0, SPAN(CLASS("md-code__nav"), button))
     return []
+
+
+def typed(text: str) -> str:
+    """The commands of a session, without prompts and output; empty where it has no prompt."""
+    commands: list[str] = []
+    goes_on = False
+    for line in text.splitlines():
+        prompt = next((each for each in _PROMPTS if f"{line} ".startswith(each)), "")
+        if prompt or goes_on:
+            commands.append(line[len(prompt) :])
+            goes_on = line.endswith("\\")
+    return "\n".join(commands)

@@ -18,7 +18,7 @@ KEPT, BROKEN, ROOMY = "attn-kept", "attn-broken", "attn-roomy"  # extra.css says
 CODE = 24
 FORMULA = 30
 # A cell that is short, one that is short for a column's head, and one of running text.
-CELL = 14
+CELL = 12
 HEADING = 8
 TEXT = 40
 # A line of output that a wide screen holds.
@@ -41,7 +41,7 @@ def keep_together(built: Built) -> list[Problem]:
             elif length > TEXT:
                 cell.classes.add(ROOMY)
             for piece in cell.iter("code", "data"):
-                if len(piece.text_content()) > TEXT:
+                if len(piece.text_content()) > CODE:
                     piece.classes.add(BROKEN)
         for output in page.content.find_class("language-text"):
             if any(len(line) > LINE for line in output.text_content().splitlines()):

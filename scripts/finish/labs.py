@@ -95,7 +95,7 @@ def _lay_out(path: Path, name: str, project: Project, markdown: Any) -> list[Pro
     body = markdown.convert(as_markdown(project, name))
     content = fragment_fromstring(body, create_parent="div")
     _mend_links(content)
-    article[:] = list(content)
+    article[:] = [*article.xpath("./a[@rel='edit']"), *content]
     article.text = "\n"
     lists = root.xpath("//ul[@data-md-component='toc']")
     [top] = markdown.toc_tokens

@@ -31,14 +31,17 @@ def list_everything(built: Built) -> list[Problem]:
         name = str(PurePosixPath(file).with_suffix(""))
         matter, found = read_matter(project, name)
         problems += found
-        lines.append(
-            f"- [{heading(project, name)}]({settings.url}{name}.md): {matter.description} "
-            f"([notebook]({settings.url}{name}.ipynb))"
-        )
+        link = f"[{heading(project, name)}]({settings.url}{name}.md)"
+        notebook = f"([notebook]({settings.url}{name}.ipynb))"
+        lines.append(f"- {_told(link, matter.description)} {notebook}")
     lines += ["", "## Code", ""]
     lines += [
-        f"- [{module.name}.py]({settings.url}code/{module.name}.py): {module.summary}"
+        f"- {_told(f'[{module.name}.py]({settings.url}code/{module.name}.py)', module.summary)}"
         for module in modules(project)
     ]
     (built.folder / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return problems
+
+
+def _told(link: str, description: str) -> str:
+    return f"{link}: {description}" if description else link

@@ -17,6 +17,7 @@ from scripts.finish.llms import list_everything
 from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
 from scripts.finish.plain_code import unmark_code
+from scripts.finish.repository import mend_repository
 from scripts.finish.scheme import leave_scheme
 from scripts.finish.search import weigh_tasks
 from scripts.finish.sheets import join_sheets
@@ -43,6 +44,7 @@ STEPS: tuple[Step, ...] = (
     make_findable,
     weigh_tasks,
     offer_copies,
+    mend_repository,
     run_from_disk,
     make_accessible,
     set_fonts,

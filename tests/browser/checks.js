@@ -130,6 +130,30 @@ window.checks = (() => {
     return [`the page is ${root.scrollWidth} px wide: ${wide.slice(0, 3).map(name).join("; ")}`];
   }
 
+  /** Tables that go on outside their box on a desk's screen. */
+  function tables() {
+    if (innerWidth < 1280) return [];
+    return [...document.querySelectorAll("article table")]
+      .map((table) => [table, table.closest(".md-typeset__scrollwrap") ?? table])
+      .filter(([, box]) => shown(box) && box.scrollWidth > box.clientWidth + 1)
+      .map(([table, box]) => `a table is ${box.scrollWidth} px wide in a box of ${box.clientWidth} px: ${name(table)}`);
+  }
+
+  /** Heads of tall tables that are not under the page's header when the reader is amid the rows. */
+  function heads() {
+    const faults = [];
+    for (const table of document.querySelectorAll("article table")) {
+      if (!table.tHead || !shown(table) || table.offsetHeight < innerHeight) continue;
+      const box = table.getBoundingClientRect();
+      scrollTo({ top: scrollY + box.top + box.height / 2, behavior: "instant" });
+      const top = table.tHead.rows[0].cells[0].getBoundingClientRect().top;
+      const bar = document.querySelector("header.md-header").getBoundingClientRect().bottom;
+      if (Math.abs(top - bar) > 2) faults.push(`the head of a tall table is ${top - bar} px below the header: ${name(table)}`);
+    }
+    scrollTo({ top: 0, behavior: "instant" });
+    return faults;
+  }
+
   /** Images that say nothing, or that have not come. */
   function images() {
     const faults = [];
@@ -254,5 +278,5 @@ window.checks = (() => {
     );
   }
 
-  return { axe, boxes, contrast, images, labels, luminance, motion, name, rgba, round: () => round, shown, stops, thin, walked, watch, width };
+  return { axe, boxes, contrast, heads, images, labels, luminance, motion, name, rgba, round: () => round, shown, stops, tables, thin, walked, watch, width };
 })();

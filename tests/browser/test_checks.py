@@ -77,6 +77,18 @@ FAULTS: dict[str, tuple[str, Ask, str]] = {
         check("labels"),
         "a label that no key reaches: <label> open",
     ),
+    "broad": (
+        "<article><div class=md-typeset__scrollwrap style='overflow: auto; width: 400px'><table>"
+        "<tr><td style='min-width: 900px'>broad</table></div></article>",
+        check("tables"),
+        "px wide in a box of 400 px: <table> broad",
+    ),
+    "adrift": (
+        "<header class=md-header style='position: fixed; top: 0; height: 9px'></header><article>"
+        f"<table><thead><tr><th>adrift</thead>{'<tr><td>row' * 99}</table></article>",
+        check("heads"),
+        "px below the header: <table> adrift",
+    ),
     "hidden": ("<a href='#' style='opacity: 0'>ghost</a>", walk, "hidden: <a> ghost"),
     "outside": (
         "<a href='#' style='position: fixed; left: -900px'>away</a>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from markdown_it import MarkdownIt
@@ -11,6 +12,7 @@ from scripts.project import HOME
 from tests.browser.checks import Watched, opened
 from tests.browser.conftest import ORIGIN
 
+SESSIONS = ("console", "pycon")
 BUTTONS = ".md-code__button[data-md-type=copy]"
 
 
@@ -32,6 +34,12 @@ def copied(watched: Watched, real: int = 3) -> list[str]:
     return texts
 
 
+def without_prompts(session: str) -> str:
+    """The commands of a session whose lines are typed or printed; all of one without prompts."""
+    commands = re.findall(r"^(?:\$|>>>|\.\.\.) (.*)$", session, re.MULTILINE)
+    return "\n".join(commands) or session.rstrip("\n")
+
+
 def lacking(wanted: Iterable[str], texts: Iterable[str]) -> list[str]:
     """The blocks of ``wanted`` that ``texts`` lacks, in that order."""
     rest = list(texts)
@@ -50,9 +58,9 @@ def test_every_block_is_copied_as_its_source_has_it(browser: Browser, names: lis
         if not source.is_file():
             continue
         fences = [
-            token.content.rstrip("\n")
+            without_prompts(token.content) if token.info in SESSIONS else token.content.rstrip("\n")
             for token in MarkdownIt().parse(source.read_text(encoding="utf-8"))
-            if token.type == "fence" and token.info.split()[:1] in (["python"], ["console"])
+            if token.type == "fence" and token.info.split()[0] in ("python", *SESSIONS)
         ]
         with opened(browser, name) as watched:
             watched.page.evaluate(

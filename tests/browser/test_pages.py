@@ -45,6 +45,7 @@ def test_nothing_is_wrong(browser: Browser, axe: str, names: list[str], theme: s
             for width in widths:
                 watched.resize(width)
                 faults = watched.ask("width", "contrast", "images", "boxes", "labels")
+                faults += watched.ask("tables", "heads")
                 found |= {f"{name} at {width} px: {fault}" for fault in faults}
             page.evaluate(axe)
             watched.ask("thin")

@@ -69,8 +69,8 @@ def printed_scores() -> dict[tuple[int, int], list[float]]:
     _, _, *rows = taken.text[table.start : table.end].strip().split("\n")
     scores = {}
     for row in rows:
-        draw, d, *cells = (cell.strip().replace("−", "-") for cell in row.strip("|").split("|"))
-        scores[int(draw), int(d)] = [float(cell) for cell in cells]
+        draw, d, printed = row.replace("−", "-").strip("|").split("|")
+        scores[int(draw), int(d)] = [float(score) for score in printed.split(",")]
     return scores
 
 

@@ -49,6 +49,13 @@ def module(project: Project) -> Module:
     return Module(project, "one")
 
 
+def test_a_lab_is_described_by_its_head(project: Project) -> None:
+    project.labs.mkdir()
+    head = "# ---\n# description: What a lab is.\n# ---\n\n# %% [markdown]\n# # A lab\n"
+    (project.labs / "one.py").write_text(head, encoding="utf-8")
+    assert Module(project, "labs/one").summary == "What a lab is."
+
+
 def test_a_module_tells_what_it_is_and_needs(module: Module) -> None:
     assert module.summary == "One line."
     assert module.length == CODE.count("\n")

@@ -100,6 +100,10 @@ FAULTS = [
     ('<a href="other.html#nowhere">x</a>', "a broken anchor: 'other.html#nowhere'"),
     ('<a href="file:///etc/hosts">x</a>', "a link that readers cannot follow: 'file:///etc/hosts'"),
     ('<div class="mermaid">x</div>', "loads from another host: 'mermaid'"),
+    (
+        '<a href="https://code.example" class="md-source" data-md-component="source">x</a>',
+        "loads from another host: 'md-source'",
+    ),
     *[
         (tag.replace("URL", "https://cdn.example/x"), "loaded from another host: 'https://cdn.exam")
         for tag in (

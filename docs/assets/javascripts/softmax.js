@@ -19,8 +19,8 @@
   const readScores = (table) => {
     const draws = [];
     for (const row of table.tBodies[0].rows) {
-      const [draw, , ...scores] = [...row.cells].map((cell) => Number(cell.textContent.trim().replace("−", "-")));
-      (draws[draw] ??= []).push(scores);
+      const [draw, , scores] = [...row.cells].map((cell) => cell.textContent.trim().replaceAll("−", "-"));
+      (draws[draw] ??= []).push(scores.split(", ").map(Number));
     }
     return draws;
   };

@@ -124,9 +124,8 @@ def table_draws():
     rows = []
     for seed in range(3):
         for m, scores in enumerate(nested_scores(seed)):
-            row: dict[str, object] = {"draw": seed, "d": 2**m}
-            for key, score in enumerate(scores.tolist()):
-                row[f"k{key}"] = f"{score:.3f}".replace("-", "−")
+            printed = ", ".join(f"{score:.3f}" for score in scores.tolist())
+            row = {"draw": seed, "d": 2**m, "scores": printed.replace("-", "−")}
             rows.append(row)
     return rows
 

@@ -265,7 +265,7 @@ def status_three_dimensions() -> str:
 
 
 def status_three_repeated() -> str:
-    """Layer: `mask.repeat(H, 1, 1)` of a mask `(B, T, T)`."""
+    """Layer: a mask `(B, T, T)`, by `mask.repeat`."""
     x, attend = tokens(), layer()
     hidden = padding()[:, None].expand(2, 4, 4)  # (B, Tq, Tk)
     weights = attend(
@@ -327,7 +327,7 @@ def status_empty_fast() -> str:
 
 
 def status_empty_lower_right() -> str:
-    """Built-in: first rows of `causal_lower_right(5, 3)`."""
+    """Built-in: `causal_lower_right`, 5 queries, 3 keys: first rows."""
     return which(SDPA(*three(5, 3), causal_lower_right(5, 3))[:, :, :2], {})
 
 
@@ -391,7 +391,7 @@ def factor(kernel: str) -> str:
 
 
 def status_floor_half() -> str:
-    """`masked_fill(mask, -1e9)` in float16."""
+    """`masked_fill` with `-1e9` in float16."""
     logits = torch.zeros(4, 4).half()
     return tried(lambda: finite(logits.masked_fill(~causal(), -1e9)))
 
@@ -445,7 +445,7 @@ def status_alignment_flag() -> str:
 
 
 def status_alignment_lower() -> str:
-    """Built-in: `causal_lower_right(2, 6)`."""
+    """Built-in: `causal_lower_right`, 2 queries, 6 keys."""
     return alignment(attn_mask=causal_lower_right(2, 6))
 
 
@@ -1371,7 +1371,7 @@ def running() -> str:
 
 
 def read_record() -> dict[str, dict[str, Any]]:
-    """Read what was measured, by release, the oldest first.
+    """Read what was measured, by release, the newest first.
 
     Raises ValueError where the release that runs is not among them.
     """
@@ -1382,7 +1382,7 @@ def read_record() -> dict[str, dict[str, Any]]:
             f"{', '.join(record) or 'none'}: run {COMMAND} {running()}"
         )
     order = sorted(record, key=lambda name: [*map(int, name.split("."))])
-    return {name: record[name] for name in order}
+    return {name: record[name] for name in reversed(order)}
 
 
 def compare(recorded: dict[str, str], measured: dict[str, str]) -> None:

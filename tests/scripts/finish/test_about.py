@@ -63,10 +63,10 @@ def links(element: HtmlElement) -> list[tuple[str, str]]:
 def test_a_page_tells_what_it_is_for_and_what_to_read_before(built: Built) -> None:
     assert tell_about(built) == []
     told = rows(built, "b")
-    assert list(told) == ["Takes", "To", "Read before", "Used by"]
+    assert list(told) == ["Takes", "To", "Read first", "Used by"]
     assert told["Takes"].text == "1 min"
     assert links(told["To"]) == [("mend it", "../in/list.html#mend-it")]
-    assert links(told["Read before"]) == [("A", "../in/a.html")]
+    assert links(told["Read first"]) == [("A", "../in/a.html")]
     # The list links to most pages, which is no use of them.
     assert links(told["Used by"]) == [("E", "../in/e.html"), ("C", "../in/c.html")]
     assert not built.pages["in/b.html"].content.find_class("md-tags")
@@ -77,7 +77,7 @@ def test_many_users_are_folded_in_reading_order(built: Built) -> None:
     used = rows(built, "a")["Used by"]
     assert used.findtext("details/summary") == "4 pages"
     assert [text for text, _ in links(used)] == ["E", "D", "C", "B"]
-    assert "Read before" not in rows(built, "a")
+    assert "Read first" not in rows(built, "a")
 
 
 def test_the_list_of_tasks_does_not_send_readers_to_itself(built: Built) -> None:

@@ -64,9 +64,9 @@ def test_messages_break_in_cells_and_in_outputs(built_small_site: Project) -> No
         for size in (LINE, LINE + 1)
     )
     pieces = "".join(
-        f"<{tag}>{'c' * size}</{tag}>" for tag in ("code", "data") for size in (TEXT, TEXT + 1)
+        f"<{tag}>{'c' * size}</{tag}>" for tag in ("code", "data") for size in (CODE, CODE + 1)
     )
     text = f"{outputs}<table><tr><td>{pieces}</td></tr></table><p>{pieces}</p>"
     div = finished(built_small_site, text)
     broken = [(each.tag, len(each.text_content().strip())) for each in div.find_class(BROKEN)]
-    assert broken == [("div", LINE + 1), ("code", TEXT + 1), ("data", TEXT + 1)]
+    assert broken == [("div", LINE + 1), ("code", CODE + 1), ("data", CODE + 1)]

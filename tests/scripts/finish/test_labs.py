@@ -14,7 +14,14 @@ from scripts.site import build_site
 from tests.conftest import copy_small_site
 from tests.spoil import said
 
+REPOSITORY = "https://github.com/owner/name"
 HOSTS = ("cdnjs", "mathjax", "requirejs", "jupyter", "jp-", "unpkg")
+
+
+def set_addresses(patch: pytest.MonkeyPatch) -> None:
+    patch.delenv("SITE_URL", raising=False)
+    patch.setenv("REPO_URL", REPOSITORY)
+    patch.setenv("EDIT_URI", "edit/main/docs/")
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +33,7 @@ def lab_site(tmp_path_factory: pytest.TempPathFactory) -> Project:
     with project.markdown("numbers").open("a", encoding="utf-8") as numbers:
         numbers.write("\n## A lab\n\n<!-- numbers: labs/rise -->\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SITE_URL", raising=False)
+        set_addresses(patch)
         assert said(project)[0] == 0
     return project
 
@@ -58,6 +65,11 @@ def test_a_lab_looks_as_pages_do(article: HtmlElement) -> None:
     ]
     assert article.xpath(".//a[starts-with(., 'doubling')]/@href") == ["../core/tiny.html"]
     assert len(article.xpath(".//table/tbody/tr")) == 4
+
+
+def test_a_lab_leads_to_its_script(article: HtmlElement) -> None:
+    links = article.xpath("a[@rel='edit']/@href")
+    assert links == [f"{REPOSITORY}/edit/main/snippets/labs/rise.py"]
 
 
 def test_a_picture_stands_in_both_themes_before_its_code(article: HtmlElement) -> None:
@@ -96,7 +108,10 @@ def test_contents_and_search_lead_to_the_headings(lab_site: Project, article: Ht
     assert "import torch" in found[0]["text"]
 
 
-def test_two_builds_are_the_same(lab_site: Project, tmp_path: Path) -> None:
+def test_two_builds_are_the_same(
+    lab_site: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_addresses(monkeypatch)
     assert build_site(lab_site, tmp_path / "again") == []
     for path in (lab_site.site / "labs").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / "labs" / path.name).read_bytes()

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from scripts.finish.built import read_site
+from scripts.finish.built import Built, read_site
 from scripts.finish.llms import list_everything
 from scripts.finish.take import offer_pages
 from scripts.plain import read_plain
-from scripts.project import Project
+from scripts.project import HOME, Project
 
 
 def test_a_page_is_offered_in_both_forms(built_small_site: Project) -> None:
@@ -92,3 +93,20 @@ def test_the_list_names_every_page_and_module(
     assert doubling in listed
     assert f"\n## Code\n\n- [pages/core/many_numbers.py]({base}code/pages/" in listed
     assert f"- [tiny.py]({base}code/tiny.py): Doubling.\n" in listed
+
+
+def test_the_sites_own_list_describes_everything(tmp_path: Path) -> None:
+    assert list_everything(Built(tmp_path, Project(HOME), {})) == []
+    lines = (tmp_path / "llms.txt").read_text(encoding="utf-8").splitlines()
+    entries = [line for line in lines if line.startswith("- ")]
+    assert len(entries) > len(Project(HOME).names())
+    told = re.compile(r"- \[[^]]+\]\(\S+\): \w.{15,}")
+    assert [entry for entry in entries if not told.match(entry)] == []
+
+
+def test_what_has_no_description_is_listed_without_a_colon(
+    built_small_site: Project, tmp_path: Path
+) -> None:
+    assert list_everything(Built(tmp_path, built_small_site, {})) == []
+    listed = (tmp_path / "llms.txt").read_text(encoding="utf-8")
+    assert "\n- [Doubling](core/tiny.md) ([notebook](core/tiny.ipynb))\n" in listed

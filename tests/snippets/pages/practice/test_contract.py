@@ -56,8 +56,10 @@ def test_the_command_lines_of_the_page(folder: Path) -> None:
 
 
 def test_the_test_file_of_the_page(folder: Path) -> None:
-    shown = re.search(r"\$ cat (test_attention\.py)\n(.*?)\$ pytest", TEXT, re.DOTALL)
-    assert shown
+    block = r'^~~~python title="(.*?)"\n(.*?)^~~~\n\n~~~console\n\$ pytest (\S*)\n~~~'
+    shown = re.search(block, TEXT, re.MULTILINE | re.DOTALL)
+    assert shown, "the page shows no file of tests with the command that runs it"
+    assert shown[1] == shown[3]
     (folder / shown[1]).write_text(shown[2], encoding="utf-8")
     code, out = run(folder, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", shown[1])
     assert code == 1
@@ -67,6 +69,13 @@ def test_the_test_file_of_the_page(folder: Path) -> None:
     assert {"scale", "mask_after_softmax"} < set(failures)
     assert "3 failed, " in out
     assert " skipped" in out
+
+
+def test_no_page_shows_another_file_to_save() -> None:
+    """The build runs no such file: a new one needs a test like the one above."""
+    texts = [SITE.markdown(name).read_text(encoding="utf-8") for name in SITE.pages()]
+    titled = [file for text in texts for file in re.findall(r'^~~~.*title="(.*)"', text, re.M)]
+    assert titled == ["test_attention.py"]
 
 
 def test_every_check_names_a_page_of_the_site() -> None:
