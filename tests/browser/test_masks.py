@@ -33,6 +33,7 @@ from snippets.masks import (
     up_to,
 )
 from snippets.pages.practice.mask_builder import MASKS
+from tests.browser.checks import opened
 from tests.browser.conftest import ORIGIN
 
 CELLS = "[...document.querySelectorAll('.attn-grids rect')].map((x) => x.matches('.attn-on'))"
@@ -468,6 +469,72 @@ def follow(page: Page, address: str) -> None:
     page.wait_for_selector('[data-widget="masks"] form')
 
 
+def assert_lengths_fit(page: Page) -> None:
+    for side in ("right", "left"):
+        page.get_by_label(side, exact=True).check()
+        assert page.locator(".attn-error").text_content() == "", (page.url, side)
+
+
+LINKED = [
+    {"lengths": "6 4", "prefix": " 3  1 "},
+    {"lengths": "3,,2,", "documents": " 2 3 ; 3 3 "},
+    {"kv": " 1 ", "window": "2", "sinks": "1"},
+    {"padding": "none", "lengths": "9, 9"},
+    {"padding": "none", "tk": "4"},
+    {"padding": "none", "tk": "1", "tq": "1", "causal": False},
+    {"lengths": "8, 7", "tk": "8"},
+]
+
+
+@pytest.mark.parametrize("typed", LINKED)
+def test_a_link_gives_the_same_mask_and_lengths_that_fit(page: Page, typed: dict[str, Any]) -> None:
+    [one] = page.evaluate(READ, [typed])
+    assert one["error"] == ""
+    link = page.get_by_role("link", name="Link to this mask").get_attribute("href")
+    follow(page, str(link))
+    [again] = page.evaluate(READ, [{}])
+    assert again == one
+    assert_lengths_fit(page)
+
+
+# The field of an address that is refused, what is said there, and what a reader does then.
+BAD = {
+    "lengths=9,9": ("#mask-lengths", "A length is 9: give a whole number from 0 to 6.", "6"),
+    "tk=4&lengths=6,4": ("#mask-lengths", "A length is 6: give a whole number from 0 to 4.", "4"),
+    "tq=many": ("#mask-tq", "Tq is empty: give a whole number from 1 to 24.", "6"),
+    "sinks=1.5": ("#mask-sinks", "The number of sinks is 1.5: give a whole number", "1"),
+    "heads=6&kv=4": ("#mask-kv", "4 key/value heads cannot serve 6 heads equally", "3"),
+    "causal=maybe": ("#mask-causal", "Causal is neither on nor off: check or clear it.", None),
+    "align=middle": ("fieldset:has([name=mask-align])", "No alignment is chosen", None),
+    "padding=up": ("fieldset:has([name=mask-padding])", "No padding is chosen", None),
+    "api=flash": ("fieldset:has([name=mask-api])", "No call is chosen: choose one.", None),
+}
+
+
+@pytest.mark.parametrize("query", BAD)
+def test_an_address_is_refused_at_its_field(browser: Browser, query: str) -> None:
+    selector, message, repair = BAD[query]
+    with opened(browser, f"practice/mask-builder.html?prefix=2&{query}") as watched:
+        page = watched.page
+        place = page.locator('[data-widget="masks"]')
+        assert str(place.locator(".attn-error").text_content()).startswith(message)
+        refused = place.locator("[aria-invalid]")
+        assert refused.count() == 1
+        assert refused.and_(page.locator(selector)).count() == 1
+        line = "(each) => [each.borderTopWidth, each.outlineStyle == 'solid' && each.outlineWidth]"
+        assert "2px" in refused.evaluate(f"one => ({line})(getComputedStyle(one))")
+        # What stood there before is behind it, out of reach: of an address, the start.
+        assert place.locator("[inert] figure").count() == 2
+        assert page.locator("#mask-prefix").input_value() == "2"
+        if repair is None:
+            refused.and_(page.locator("input")).or_(refused.locator("input").first).click()
+        else:
+            page.locator(selector).fill(repair)
+        assert place.locator(".attn-error").text_content() == ""
+        assert place.locator("[inert], [aria-invalid]").count() == 0
+        assert watched.faults == []
+
+
 def test_links_of_the_table_set_the_mask_that_their_row_states(page: Page) -> None:
     rows = page.locator("table:has(a[href*='?'])").locator("tbody tr")
     assert rows.count() == len(MASKS)
@@ -489,6 +556,7 @@ def test_links_of_the_table_set_the_mask_that_their_row_states(page: Page) -> No
         expected = eval(stated, names).expand(shape[0], 1, *shape[1:]).flatten()
         # Instant navigation changes the address first, and the page after that.
         page.wait_for_function(f"wanted => `${{{CELLS}}}` === `${{wanted}}`", arg=expected.tolist())
+        assert_lengths_fit(page)
         page.goto(BUILDER)
 
 

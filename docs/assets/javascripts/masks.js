@@ -4,8 +4,16 @@
   const MOST_EXAMPLES = 6;
   const APIS = { sdpa: "F.scaled_dot_product_attention", mha: "nn.MultiheadAttention", flex: "FlexAttention" };
   const START = {
-    tq: "6", tk: "6", heads: "2", kv: "", causal: true, align: "end", window: "0", sinks: "0",
+    tq: "6", tk: "6", heads: "2", kv: "", causal: "1", align: "end", window: "0", sinks: "0",
     padding: "right", lengths: "6, 4", prefix: "", documents: "", api: "sdpa",
+  };
+
+  // Only an address can leave these without a choice.
+  const UNCHOSEN = {
+    causal: "Causal is neither on nor off: check or clear it.",
+    align: "No alignment is chosen: choose one.",
+    padding: "No padding is chosen: choose none, right or left.",
+    api: "No call is chosen: choose one.",
   };
 
   const make = (tag, attributes = {}, ...children) => {
@@ -45,7 +53,10 @@
       const fit = Array.from({ length: heads }, (_, n) => n + 1).filter((n) => heads % n === 0);
       throw new Refusal("kv", `${kv} key/value heads cannot serve ${heads} heads equally: give ${fit.slice(0, -1).join(", ")} or ${heads}.`);
     }
-    const { causal } = given;
+    for (const [field, message] of Object.entries(UNCHOSEN)) {
+      if (!given[field]) throw new Refusal(field, message);
+    }
+    const causal = given.causal === "1";
     const window = whole("window", "The window", given.window, 0, LARGEST);
     const sinks = whole("sinks", "The number of sinks", given.sinks, 0, LARGEST);
     const padded = given.padding !== "none";
@@ -310,12 +321,14 @@
     place.dataset.built = "";
     const asked = new URLSearchParams(location.search);
     const fields = {};
+    const marked = {}; // the element that shows that a field is refused
     const empties = place.querySelector('a[href*="empty-rows"]').href;
     const error = make("p", { class: "attn-error", id: "mask-error" });
 
     const field = (name, label, input, ...after) => {
       input.id = `mask-${name}`;
       fields[name] = input;
+      marked[name] = input;
       return make("div", { class: "attn-row" }, make("label", { for: input.id }, label), input, ...after);
     };
     const number = (name, label, least, most, hint = "") =>
@@ -329,7 +342,8 @@
       const labels = Object.entries(options).map(([value, label]) =>
         make("label", {}, make("input", { type: "radio", name: `mask-${name}`, value }), label));
       fields[name] = labels.map((label) => label.firstChild);
-      return make("fieldset", { class: "attn-row" }, make("legend", {}, legend), ...labels);
+      marked[name] = make("fieldset", { class: "attn-row", role: "radiogroup" }, make("legend", {}, legend), ...labels);
+      return marked[name];
     };
     const form = make(
       "form", { "aria-label": "Mask settings" },
@@ -364,22 +378,26 @@
 
     const values = () =>
       Object.fromEntries(Object.entries(fields).map(([name, input]) => {
-        if (Array.isArray(input)) return [name, input.find((one) => one.checked).value];
-        return [name, input.type === "checkbox" ? input.checked : input.value];
+        if (Array.isArray(input)) return [name, input.find((one) => one.checked)?.value ?? ""];
+        if (input.type !== "checkbox") return [name, input.value];
+        return [name, input.indeterminate ? "" : input.checked ? "1" : "0"];
       }));
     const fill = (name, value) => {
       const input = fields[name];
-      if (Array.isArray(input)) (input.find((one) => one.value === value) ?? input[0]).checked = true;
-      else if (input.type === "checkbox") input.checked = value === true || value === "1";
-      else input.value = value;
+      if (Array.isArray(input)) input.forEach((one) => { one.checked = one.value === value; });
+      else if (input.type === "checkbox") {
+        input.checked = value === "1";
+        input.indeterminate = value !== "1" && value !== "0";
+      } else input.value = value;
     };
 
-    // Only what differs from the start is in the address, so that it stays short.
+    // Only what differs from the start is in the address, so that it stays short, and nothing that is disabled.
+    const short = (value) => value.trim().replace(/\s*;\s*/g, ";").replace(/[\s,]+/g, ",");
     const address = (given) => {
       const url = new URL(location.href);
       for (const [name, value] of Object.entries(given)) {
-        if (value === START[name]) url.searchParams.delete(name);
-        else url.searchParams.set(name, value === true ? "1" : value === false ? "0" : value.replace(/\s+/g, ""));
+        if (short(value) === short(START[name]) || fields[name].disabled) url.searchParams.delete(name);
+        else url.searchParams.set(name, short(value));
       }
       url.search = url.search.replaceAll("%2C", ",").replaceAll("%3B", ";");
       return url.href;
@@ -389,7 +407,7 @@
     const update = () => {
       const given = values();
       fields.lengths.disabled = given.padding === "none";
-      Object.values(fields).flat().forEach((input) => input.removeAttribute("aria-invalid"));
+      Object.values(marked).forEach((one) => one.removeAttribute("aria-invalid"));
       let settings;
       clearTimeout(later);
       try {
@@ -397,8 +415,8 @@
       } catch (refusal) {
         if (!(refusal instanceof Refusal)) throw refusal;
         error.textContent = refusal.message;
-        fields[refusal.field].setAttribute("aria-invalid", "true");
-        fields[refusal.field].setAttribute("aria-errormessage", error.id);
+        marked[refusal.field].setAttribute("aria-invalid", "true");
+        marked[refusal.field].setAttribute("aria-errormessage", error.id);
         results.inert = true;
         results.className = "attn-stale";
         later = setTimeout(() => { status.textContent = refusal.message; }, 800);
@@ -443,10 +461,16 @@
     form.addEventListener("input", update);
     form.addEventListener("submit", (event) => event.preventDefault());
 
-    for (const [name, value] of Object.entries(START)) fill(name, asked.get(name) ?? value);
     const still = place.querySelector("[data-still]");
     still.hidden = true;
     still.after(make("div", { class: "attn-widget" }, form, results, status));
+    // An address that is refused shows the first mask faded, as a refused field shows the last one.
+    for (const [name, value] of Object.entries(START)) fill(name, value);
+    update();
+    for (const name of Object.keys(START)) fill(name, asked.get(name) ?? START[name]);
+    if (!asked.has("lengths") && fields.tk.validity.valid) {
+      fields.lengths.value = START.lengths.replace(/\d+/g, (n) => Math.min(n, fields.tk.value));
+    }
     update();
     clearTimeout(later);
   };
