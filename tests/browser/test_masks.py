@@ -15,6 +15,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from playwright.sync_api import Browser, Page
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 from torch import Tensor
 from torch.nn.attention import flex_attention
 from torch.nn.attention.flex_attention import create_mask
@@ -38,6 +41,11 @@ from tests.browser.conftest import ORIGIN
 
 CELLS = "[...document.querySelectorAll('.attn-grids rect')].map((x) => x.matches('.attn-on'))"
 BUILDER = f"{ORIGIN}/practice/mask-builder.html"
+APIS = {
+    "sdpa": "F.scaled_dot_product_attention",
+    "mha": "nn.MultiheadAttention",
+    "flex": "FlexAttention",
+}
 EMPTY = "empty-rows.html"
 
 
@@ -533,6 +541,49 @@ def test_an_address_is_refused_at_its_field(browser: Browser, query: str) -> Non
         assert place.locator(".attn-error").text_content() == ""
         assert place.locator("[inert], [aria-invalid]").count() == 0
         assert watched.faults == []
+
+
+PYGMENTS = """
+(html) => {
+  const shown = document.querySelector(".attn-code code");
+  const other = document.createElement("div");
+  other.className = "highlight";
+  other.innerHTML = `<pre><code>${html}</code></pre>`;
+  document.querySelector("article").append(other);
+  const colours = (code) => {
+    const found = [];
+    const walk = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+      const { color } = getComputedStyle(walk.currentNode.parentElement);
+      for (const letter of walk.currentNode.data) if (letter.trim()) found.push([letter, color]);
+    }
+    return found;
+  };
+  const pair = [colours(shown), colours(other.querySelector("code"))];
+  other.remove();
+  return pair;
+}
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_code_has_the_colours_of_the_other_blocks(browser: Browser, theme: str) -> None:
+    settings = [
+        Setting(),
+        Setting(heads=4, kv=2, window=2, sinks=1, padding="left", lengths=(6, 3), prefix=(1, 2)),
+        Setting(causal=False),
+        Setting(causal=False, window=2, sinks=1, documents=((2, 3), (3, 3))),
+    ]
+    with opened(browser, "practice/mask-builder.html", theme=theme) as watched:
+        for setting, (api, label) in itertools.product(settings, APIS.items()):
+            [one] = watched.page.evaluate(READ, [setting.fields()])
+            watched.page.get_by_label(label).check()
+            html = highlight(
+                one["code"][api], PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)
+            )
+            shown, expected = watched.page.evaluate(PYGMENTS, html)
+            assert shown == expected, one["code"][api]
+            assert len({colour for _, colour in shown}) > 3 or setting.n_kv_heads < setting.heads
 
 
 def test_links_of_the_table_set_the_mask_that_their_row_states(page: Page) -> None:

@@ -279,6 +279,26 @@
 
   const WRITE = { sdpa: writeSdpa, mha: writeMha, flex: writeFlex };
 
+  // Pygments' classes, as in the site's other blocks: those whose colour differs from the text.
+  const SYNTAX = new RegExp([
+    /(?<c1>#.*)/,
+    /(?<nn>(?<=^(?:from|import) | as )[\w.]+)/,
+    /(?<kn>\b(?:from|import)\b)/,
+    /(?<nf>(?<=^def )\w+)/,
+    /(?<k>\b(?:as|def|return)\b)/,
+    /(?<mi>\b\d+\b)/,
+  ].map((one) => one.source).join("|"), "gm");
+  const coloured = (text) => {
+    const pieces = [];
+    let end = 0;
+    for (const found of text.matchAll(SYNTAX)) {
+      const name = Object.keys(found.groups).find((one) => found.groups[one]);
+      pieces.push(text.slice(end, found.index), make("span", { class: name }, found[0]));
+      end = found.index + found[0].length;
+    }
+    return [...pieces, text.slice(end)];
+  };
+
   // Numbers in order, as "0 to 2, 5".
   const ranges = (numbers) => {
     const found = [];
@@ -372,7 +392,7 @@
       make("p", {}, "A row is a query, a column a key; filled is True, may attend. On the right, how many keys the query has."),
       grids, warning,
       make("details", {}, make("summary", {}, "The same, query by query"), words),
-      make("div", { class: "attn-code" }, make("pre", { tabindex: "0" }, code), copy),
+      make("div", { class: "attn-code highlight" }, make("pre", { tabindex: "0" }, code), copy),
       make("p", {}, link),
     );
 
@@ -437,7 +457,7 @@
         warning.append(`Without a key: ${empty.join("; ")}. `, make("a", { href: empties }, "What such a query gets"), ".");
       }
       warning.append(...settings.idle.map((one) => ` ${one}`));
-      code.textContent = `${WRITE[given.api](settings).join("\n")}\n`;
+      code.replaceChildren(...coloured(`${WRITE[given.api](settings).join("\n")}\n`));
       link.href = address(given);
       // Once the reader rests: said in one sentence, and kept in the address.
       later = setTimeout(() => {
