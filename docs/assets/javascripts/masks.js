@@ -4,8 +4,16 @@
   const MOST_EXAMPLES = 6;
   const APIS = { sdpa: "F.scaled_dot_product_attention", mha: "nn.MultiheadAttention", flex: "FlexAttention" };
   const START = {
-    tq: "6", tk: "6", heads: "2", causal: true, align: "end", window: "0",
+    tq: "6", tk: "6", heads: "2", kv: "", causal: "1", align: "end", window: "0", sinks: "0",
     padding: "right", lengths: "6, 4", prefix: "", documents: "", api: "sdpa",
+  };
+
+  // Only an address can leave these without a choice.
+  const UNCHOSEN = {
+    causal: "Causal is neither on nor off: check or clear it.",
+    align: "No alignment is chosen: choose one.",
+    padding: "No padding is chosen: choose none, right or left.",
+    api: "No call is chosen: choose one.",
   };
 
   const make = (tag, attributes = {}, ...children) => {
@@ -40,7 +48,17 @@
     const tq = whole("tq", "Tq", given.tq, 1, LARGEST);
     const tk = whole("tk", "Tk", given.tk, 1, LARGEST);
     const heads = whole("heads", "The number of heads", given.heads, 1, 8);
+    const kv = given.kv.trim() ? whole("kv", "The number of key/value heads", given.kv, 1, heads) : heads;
+    if (heads % kv) {
+      const fit = Array.from({ length: heads }, (_, n) => n + 1).filter((n) => heads % n === 0);
+      throw new Refusal("kv", `${kv} key/value heads cannot serve ${heads} heads equally: give ${fit.slice(0, -1).join(", ")} or ${heads}.`);
+    }
+    for (const [field, message] of Object.entries(UNCHOSEN)) {
+      if (!given[field]) throw new Refusal(field, message);
+    }
+    const causal = given.causal === "1";
     const window = whole("window", "The window", given.window, 0, LARGEST);
+    const sinks = whole("sinks", "The number of sinks", given.sinks, 0, LARGEST);
     const padded = given.padding !== "none";
     const lengths = padded ? list("lengths", "A length", given.lengths, 0, tk) : [];
     if (padded && !lengths.length) throw new Refusal("lengths", "No length is given: write one for each example, such as 6, 4.");
@@ -63,28 +81,38 @@
       }
     }
     const each = (one) => (one.length === 1 ? Array(examples).fill(one[0]) : one);
-    const near = given.causal || window > 0;
+    const near = causal || window > 0;
+    const idle = [];
+    if (!near && prefix.length) idle.push("The prefix changes nothing: every query sees it already.");
+    if (!window && sinks) idle.push("The sinks change nothing: without a window, no key is too far away.");
+    const left = given.padding === "left";
+    // Where the tokens of each example begin.
+    const first = Array.from({ length: examples }, (_, b) => (left ? tk - each(lengths)[b] : 0));
     return {
-      tq, tk, heads, examples, window, near, causal: given.causal,
+      tq, tk, heads, kv, examples, window, near, causal, first, idle,
       offset: given.align === "end" ? tk - tq : 0,
       padding: given.padding,
       lengths: each(lengths),
       // Where every query sees every key, a prefix adds nothing.
       prefix: near ? each(prefix) : [],
-      idle: !near && prefix.length > 0,
       ids: each(ids),
-      prefixVaries: near && (prefix.length > 1 || (prefix.length === 1 && given.padding === "left")),
+      sinks: window && sinks,
+      // Where each token's document begins, after the padding.
+      starts: window && sinks ? each(ids).map((one, b) => one.map((id) => Math.max(one.indexOf(id), first[b]))) : [],
+      prefixVaries: near && (prefix.length > 1 || (prefix.length === 1 && left)),
       idsVary: ids.length > 1,
+      startsVary: ids.length > 1 || left,
     };
   };
 
   const allows = (s, b, i, j) => {
     const at = i + s.offset;
-    const first = s.padding === "left" ? s.tk - s.lengths[b] : 0;
+    const first = s.first[b];
     const end = s.padding === "right" ? s.lengths[b] : s.tk;
-    const near = (!s.causal || j <= at) && (!s.window || (j > at - s.window && j < at + s.window));
+    const near = !s.window || (j > at - s.window && j < at + s.window);
+    const sink = j < (s.starts.length ? s.starts[b][j] : first) + s.sinks;
     const leading = s.prefix.length > 0 && j < first + s.prefix[b];
-    return (near || leading) && j >= first && j < end && (!s.ids.length || s.ids[b][i] === s.ids[b][j]);
+    return (((near || sink) && (!s.causal || j <= at)) || leading) && j >= first && j < end && (!s.ids.length || s.ids[b][i] === s.ids[b][j]);
   };
 
   const grid = (s) =>
@@ -94,17 +122,20 @@
   // The code. Each part of a mask is [how it joins, condition, whether it varies by example, a remark].
   const plus = (name, n) => (n === 0 ? name : `${name} ${n < 0 ? "-" : "+"} ${Math.abs(n)}`);
 
-  const nearness = (s, query, key) => {
-    const terms = [];
-    if (s.causal) terms.push(`${key} <= ${plus(query, s.offset)}`);
-    if (s.window) terms.push(`${key} > ${plus(query, s.offset - s.window)}`);
-    if (s.window && !s.causal) terms.push(`${key} < ${plus(query, s.offset + s.window)}`);
-    return terms.length > 1 ? terms.map((term) => `(${term})`).join(" & ") : terms.join("");
-  };
-
+  // Causality limits the window and the sinks, so it comes after them. It does not limit the prefix.
   const parts = (s, names) => {
     const found = [];
-    if (s.near) found.push(["", nearness(s, names.query, names.key), false, s.window ? "the window" : "causal"]);
+    if (s.window) {
+      const past = `${names.key} > ${plus(names.query, s.offset - s.window)}`;
+      const future = `${names.key} < ${plus(names.query, s.offset + s.window)}`;
+      found.push(["", s.causal ? past : `(${past}) & (${future})`, false, "the window"]);
+    }
+    if (s.sinks) {
+      const [own, one] = s.startsVary ? [names.starts, names.leftSinks] : [names.start, (n) => n];
+      const end = s.starts.length ? own : one;
+      found.push(["|", `${names.key} < ${end(s.sinks)}`, s.startsVary, "the sinks"]);
+    }
+    if (s.causal) found.push(["&", `${names.key} <= ${plus(names.query, s.offset)}`, false, "causal"]);
     if (s.prefix.length) {
       // With left padding a prefix begins where the tokens do.
       const varied = s.padding === "left" ? names.leftPrefix : names.prefix;
@@ -119,15 +150,19 @@
     return found;
   };
 
+  const table = (name, examples, varies) => {
+    const rows = examples.map((one) => `[${one.join(", ")}]`);
+    return varies ? [`${name} = torch.tensor([`, ...rows.map((row) => `    ${row},`), "])"] : [`${name} = torch.tensor(${rows[0]})`];
+  };
+
   // The tensors that the conditions name.
   const data = (s) => {
     const lines = [];
     if (s.padding !== "none") lines.push(`lengths = torch.tensor([${s.lengths.join(", ")}])  # tokens in each example`);
     if (s.padding === "left") lines.push("first = Tk - lengths  # where the tokens begin");
+    if (s.starts.length) lines.push("# Where each token's document begins.", ...table("start", s.starts, s.startsVary));
     if (s.prefixVaries) lines.push(`prefix = torch.tensor([${s.prefix.join(", ")}])  # keys in each prefix`);
-    const rows = s.ids.map((ids) => `[${ids.join(", ")}]`);
-    if (s.ids.length && !s.idsVary) lines.push("# The number of each token's document.", `document = torch.tensor(${rows[0]})`);
-    if (s.idsVary) lines.push("# The number of each token's document.", "document = torch.tensor([", ...rows.map((row) => `    ${row},`), "])");
+    if (s.ids.length) lines.push("# The number of each token's document.", ...table("document", s.ids, s.idsVary));
     return lines;
   };
 
@@ -153,6 +188,9 @@
     leftPrefix: "(first + prefix)[:, None, None, None]",
     lengths: "lengths[:, None, None, None]",
     first: "first[:, None, None, None]",
+    leftSinks: (n) => `(first + ${n})[:, None, None, None]`,
+    start: (n) => `start + ${n}`,
+    starts: (n) => `(start + ${n})[:, None, None]`,
     document: "document[:, None] == document",
     documents: "document[:, None, :, None] == document[:, None, None]",
   };
@@ -161,21 +199,32 @@
     const { lines, indices } = tensor(s, TENSORS);
     const only = s.causal && !s.window && !s.prefix.length && s.padding === "none" && !s.ids.length;
     const flag = only && s.offset === 0;
-    const call = (argument) => `output = F.scaled_dot_product_attention(q, k, v${argument})  # (B, H, Tq, d)`;
+    const call = (argument) => (s.kv < s.heads
+      ? ["output = F.scaled_dot_product_attention(", `    q, k, v${argument}, enable_gqa=True`, ")  # (B, H, Tq, d)"]
+      : [`output = F.scaled_dot_product_attention(q, k, v${argument})  # (B, H, Tq, d)`]);
     const head = ["import torch", "import torch.nn.functional as F", "", ...inputs(s)];
-    if (flag) return [...head, "", call(", is_causal=True")];
-    if (!lines.length) return [...head, "", call("")];
+    if (flag) return [...head, "", ...call(", is_causal=True")];
+    if (!lines.length) return [...head, "", ...call("")];
     const remark = only ? ["# is_causal=True would align at the top left: another mask."] : [];
-    return [...head, "", ...indices, ...data(s), "# True = may attend.", ...lines, ...remark, call(", attn_mask=mask")];
+    return [...head, "", ...indices, ...data(s), "# True = may attend.", ...lines, ...remark, ...call(", attn_mask=mask")];
   };
 
   const inputs = (s) => [
-    `B, H, Tq, Tk, d = ${s.examples}, ${s.heads}, ${s.tq}, ${s.tk}, 16`,
+    s.kv < s.heads
+      ? `B, H, Hkv, Tq, Tk, d = ${s.examples}, ${s.heads}, ${s.kv}, ${s.tq}, ${s.tk}, 16`
+      : `B, H, Tq, Tk, d = ${s.examples}, ${s.heads}, ${s.tq}, ${s.tk}, 16`,
     "q = torch.randn(B, H, Tq, d)  # yours",
-    "k, v = torch.randn(2, B, H, Tk, d)  # yours",
+    `k, v = torch.randn(2, B, ${s.kv < s.heads ? "Hkv" : "H"}, Tk, d)  # yours`,
   ];
 
   const writeMha = (s) => {
+    if (s.kv < s.heads) {
+      return [
+        "# nn.MultiheadAttention has no grouped-query attention: each of its heads",
+        "# has keys and values of its own. Use F.scaled_dot_product_attention or",
+        "# FlexAttention, or as many key/value heads as heads.",
+      ];
+    }
     const { lines, indices, varies } = tensor(s, { ...TENSORS, lengths: null });
     const padded = s.padding !== "none";
     if (padded && !indices.some((line) => line.startsWith("j"))) indices.push("j = torch.arange(Tk)  # (Tk,)");
@@ -200,14 +249,18 @@
   const writeFlex = (s) => {
     const names = {
       query: "q_idx", key: "kv_idx", prefix: "prefix[b]", leftPrefix: "first[b] + prefix[b]", lengths: "lengths[b]", first: "first[b]",
+      leftSinks: (n) => `first[b] + ${n}`,
+      start: (n) => `start[kv_idx] + ${n}`,
+      starts: (n) => `start[b, kv_idx] + ${n}`,
       document: "document[q_idx] == document[kv_idx]",
       documents: "document[b, q_idx] == document[b, kv_idx]",
     };
     const found = parts(s, names);
+    const grouped = s.kv < s.heads ? ", enable_gqa=True" : "";
     const head = ["import torch", "from torch.nn.attention.flex_attention import create_block_mask, flex_attention", "", ...inputs(s)];
     if (!found.length) {
       head[1] = "from torch.nn.attention.flex_attention import flex_attention";
-      return [...head, "", "output = flex_attention(q, k, v)  # (B, H, Tq, d)"];
+      return [...head, "", `output = flex_attention(q, k, v${grouped})  # (B, H, Tq, d)`];
     }
     const body = found.map(([join, condition, , remark], n) =>
       `    allowed = ${n ? `allowed ${join} (${condition})` : condition}  # ${remark}`);
@@ -220,11 +273,31 @@
       "",
       `block_mask = create_block_mask(mask_mod, ${varies ? "B" : "None"}, None, Tq, Tk, device=q.device)`,
       "# For speed, call torch.compile(flex_attention).",
-      "output = flex_attention(q, k, v, block_mask=block_mask)  # (B, H, Tq, d)",
+      `output = flex_attention(q, k, v, block_mask=block_mask${grouped})  # (B, H, Tq, d)`,
     ];
   };
 
   const WRITE = { sdpa: writeSdpa, mha: writeMha, flex: writeFlex };
+
+  // Pygments' classes, as in the site's other blocks: those whose colour differs from the text.
+  const SYNTAX = new RegExp([
+    /(?<c1>#.*)/,
+    /(?<nn>(?<=^(?:from|import) | as )[\w.]+)/,
+    /(?<kn>\b(?:from|import)\b)/,
+    /(?<nf>(?<=^def )\w+)/,
+    /(?<k>\b(?:as|def|return)\b)/,
+    /(?<mi>\b\d+\b)/,
+  ].map((one) => one.source).join("|"), "gm");
+  const coloured = (text) => {
+    const pieces = [];
+    let end = 0;
+    for (const found of text.matchAll(SYNTAX)) {
+      const name = Object.keys(found.groups).find((one) => found.groups[one]);
+      pieces.push(text.slice(end, found.index), make("span", { class: name }, found[0]));
+      end = found.index + found[0].length;
+    }
+    return [...pieces, text.slice(end)];
+  };
 
   // Numbers in order, as "0 to 2, 5".
   const ranges = (numbers) => {
@@ -268,36 +341,41 @@
     place.dataset.built = "";
     const asked = new URLSearchParams(location.search);
     const fields = {};
+    const marked = {}; // the element that shows that a field is refused
     const empties = place.querySelector('a[href*="empty-rows"]').href;
     const error = make("p", { class: "attn-error", id: "mask-error" });
 
     const field = (name, label, input, ...after) => {
       input.id = `mask-${name}`;
       fields[name] = input;
+      marked[name] = input;
       return make("div", { class: "attn-row" }, make("label", { for: input.id }, label), input, ...after);
     };
     const number = (name, label, least, most, hint = "") =>
       field(name, label, make("input", { type: "number", min: least, max: most, value: START[name], required: "" }), ...(hint ? [make("small", {}, hint)] : []));
-    const text = (name, label, hint) => {
+    const text = (name, label, hint, keyboard = "text") => {
       const note = make("small", { id: `mask-${name}-note` }, hint);
-      const input = make("input", { type: "text", inputmode: "text", autocomplete: "off", spellcheck: "false", "aria-describedby": note.id });
+      const input = make("input", { type: "text", inputmode: keyboard, autocomplete: "off", spellcheck: "false", "aria-describedby": note.id });
       return field(name, label, input, note);
     };
     const choice = (name, legend, options) => {
       const labels = Object.entries(options).map(([value, label]) =>
         make("label", {}, make("input", { type: "radio", name: `mask-${name}`, value }), label));
       fields[name] = labels.map((label) => label.firstChild);
-      return make("fieldset", { class: "attn-row" }, make("legend", {}, legend), ...labels);
+      marked[name] = make("fieldset", { class: "attn-row", role: "radiogroup" }, make("legend", {}, legend), ...labels);
+      return marked[name];
     };
     const form = make(
       "form", { "aria-label": "Mask settings" },
       make("div", { class: "attn-sizes" }, number("tq", "queries Tq", 1, LARGEST), number("tk", "keys Tk", 1, LARGEST), number("heads", "heads H", 1, 8)),
+      text("kv", "key/value heads", "fewer than H for grouped-query attention; empty for H", "numeric"),
       field("causal", "causal", make("input", { type: "checkbox" }), make("small", {}, "no key after the query's own")),
       choice("align", "alignment", { end: "bottom right: the last query is at the last key", start: "top left: query 0 is at key 0" }),
       number("window", "window", 0, LARGEST, "keys, the query's own among them; 0 for none"),
+      number("sinks", "sinks", 0, LARGEST, "first tokens, which the window does not hide; never the future"),
       choice("padding", "padding", { none: "none", right: "right", left: "left" }),
       text("lengths", "lengths", "tokens of each example, such as 6, 4"),
-      text("prefix", "prefix", "keys that every query sees; one number, or one for each example"),
+      text("prefix", "prefix", "first keys that every query sees, the future too; one number, or one for each example"),
       text("documents", "documents", "packed lengths, such as 2, 3, 1; for several examples 2, 4; 3, 3"),
       choice("api", "write it for", APIS),
       error,
@@ -314,28 +392,32 @@
       make("p", {}, "A row is a query, a column a key; filled is True, may attend. On the right, how many keys the query has."),
       grids, warning,
       make("details", {}, make("summary", {}, "The same, query by query"), words),
-      make("div", { class: "attn-code" }, make("pre", { tabindex: "0" }, code), copy),
+      make("div", { class: "attn-code highlight" }, make("pre", { tabindex: "0" }, code), copy),
       make("p", {}, link),
     );
 
     const values = () =>
       Object.fromEntries(Object.entries(fields).map(([name, input]) => {
-        if (Array.isArray(input)) return [name, input.find((one) => one.checked).value];
-        return [name, input.type === "checkbox" ? input.checked : input.value];
+        if (Array.isArray(input)) return [name, input.find((one) => one.checked)?.value ?? ""];
+        if (input.type !== "checkbox") return [name, input.value];
+        return [name, input.indeterminate ? "" : input.checked ? "1" : "0"];
       }));
     const fill = (name, value) => {
       const input = fields[name];
-      if (Array.isArray(input)) (input.find((one) => one.value === value) ?? input[0]).checked = true;
-      else if (input.type === "checkbox") input.checked = value === true || value === "1";
-      else input.value = value;
+      if (Array.isArray(input)) input.forEach((one) => { one.checked = one.value === value; });
+      else if (input.type === "checkbox") {
+        input.checked = value === "1";
+        input.indeterminate = value !== "1" && value !== "0";
+      } else input.value = value;
     };
 
-    // Only what differs from the start is in the address, so that it stays short.
+    // Only what differs from the start is in the address, so that it stays short, and nothing that is disabled.
+    const short = (value) => value.trim().replace(/\s*;\s*/g, ";").replace(/[\s,]+/g, ",");
     const address = (given) => {
       const url = new URL(location.href);
       for (const [name, value] of Object.entries(given)) {
-        if (value === START[name]) url.searchParams.delete(name);
-        else url.searchParams.set(name, value === true ? "1" : value === false ? "0" : value.replace(/\s+/g, ""));
+        if (short(value) === short(START[name]) || fields[name].disabled) url.searchParams.delete(name);
+        else url.searchParams.set(name, short(value));
       }
       url.search = url.search.replaceAll("%2C", ",").replaceAll("%3B", ";");
       return url.href;
@@ -345,7 +427,7 @@
     const update = () => {
       const given = values();
       fields.lengths.disabled = given.padding === "none";
-      Object.values(fields).flat().forEach((input) => input.removeAttribute("aria-invalid"));
+      Object.values(marked).forEach((one) => one.removeAttribute("aria-invalid"));
       let settings;
       clearTimeout(later);
       try {
@@ -353,8 +435,8 @@
       } catch (refusal) {
         if (!(refusal instanceof Refusal)) throw refusal;
         error.textContent = refusal.message;
-        fields[refusal.field].setAttribute("aria-invalid", "true");
-        fields[refusal.field].setAttribute("aria-errormessage", error.id);
+        marked[refusal.field].setAttribute("aria-invalid", "true");
+        marked[refusal.field].setAttribute("aria-errormessage", error.id);
         results.inert = true;
         results.className = "attn-stale";
         later = setTimeout(() => { status.textContent = refusal.message; }, 800);
@@ -374,8 +456,8 @@
       if (empty.length) {
         warning.append(`Without a key: ${empty.join("; ")}. `, make("a", { href: empties }, "What such a query gets"), ".");
       }
-      if (settings.idle) warning.append(" The prefix changes nothing: every query sees it already.");
-      code.textContent = `${WRITE[given.api](settings).join("\n")}\n`;
+      warning.append(...settings.idle.map((one) => ` ${one}`));
+      code.replaceChildren(...coloured(`${WRITE[given.api](settings).join("\n")}\n`));
       link.href = address(given);
       // Once the reader rests: said in one sentence, and kept in the address.
       later = setTimeout(() => {
@@ -399,10 +481,16 @@
     form.addEventListener("input", update);
     form.addEventListener("submit", (event) => event.preventDefault());
 
-    for (const [name, value] of Object.entries(START)) fill(name, asked.get(name) ?? value);
     const still = place.querySelector("[data-still]");
     still.hidden = true;
     still.after(make("div", { class: "attn-widget" }, form, results, status));
+    // An address that is refused shows the first mask faded, as a refused field shows the last one.
+    for (const [name, value] of Object.entries(START)) fill(name, value);
+    update();
+    for (const name of Object.keys(START)) fill(name, asked.get(name) ?? START[name]);
+    if (!asked.has("lengths") && fields.tk.validity.valid) {
+      fields.lengths.value = START.lengths.replace(/\d+/g, (n) => Math.min(n, fields.tk.value));
+    }
     update();
     clearTimeout(later);
   };

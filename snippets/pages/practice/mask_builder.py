@@ -130,6 +130,13 @@ MASKS = {
         "(kv_idx <= q_idx) & (kv_idx > q_idx - 3)",
         "window=3&padding=none",
     ),
+    "a window of 3 with 1 sink, causal": (
+        (1, 6, 6),
+        "(j <= i) & torch.logical_or(j > i - 3, j < 1)",
+        "attn_mask=~((j <= i) & torch.logical_or(j > i - 3, j < 1))",
+        "(kv_idx <= q_idx) & torch.logical_or(kv_idx > q_idx - 3, kv_idx < 1)",
+        "window=3&sinks=1&padding=none",
+    ),
     "documents, causal": (
         (1, 6, 6),
         "(j <= i) & (document[i] == document)",
