@@ -118,7 +118,7 @@ def _plain(value: Decimal) -> float | int:
 
 def _function(project: Project, number: Number, results: Mapping[str, Results]) -> str:
     if is_counted(number.key):
-        return "scripts/counting.py:fill_counts"
+        return "the build, over all pages and labs"
     page, _, name = number.key.rpartition(":")
     name = name.partition(".")[0]
     kind = "table_" if name in results[page].tables else "example_"

@@ -146,6 +146,8 @@ def _origin(
         title = None if cited is None else cited.find(".//em")
         text = source if title is None else title.text_content()
         return ["Cited, not measured here: ", builder.A(text, href=f"#{source}"), "."]
+    if kind == "counted":
+        return [f"Counted by {source}."]
     return [f"{kind.capitalize()}, not measured: {source}."]
 
 

@@ -231,6 +231,20 @@ def example_docstring():
     return {"says": found if found in text else "not found"}
 
 
+def example_priority():
+    q = torch.randn(2, 4, 8, 16)  # (B, H, T, d)
+    fused, plain = SDPBackend.FLASH_ATTENTION, SDPBackend.MATH
+    ran = {}
+    for order in ([fused, plain], [plain, fused], [plain]):
+        names = ", ".join(backend.name for backend in order)
+        with sdpa_kernel(order, set_priority=True):
+            [ran[names]] = kernel_of(
+                lambda: F.scaled_dot_product_attention(q, q, q)
+            )
+        print(f"{names}: {ran[names]}")
+    return {"math_first": ran["MATH, FLASH_ATTENTION"], "alone": ran["MATH"]}
+
+
 def flash(
     q: Tensor,
     k: Tensor,
@@ -343,6 +357,30 @@ def power_above(x: float, step: int = 1) -> str:
     """A power of two that is not below x: the least, or of every step-th."""
     power = math.ceil((math.log2(x) + 1) / step) * step - 1
     return f"{2**power}" if power >= 0 else f"1/{2**-power}"
+
+
+def table_seen():
+    """How far a scale that is 1 % off stands out from flash's rounding."""
+    rows, values = [], {}
+    for size in (0.01, 0.1, 1, 8, 32):
+        q, k, v, _ = draw(torch.float64, size=size)
+        mistake = relative_error(bare(q, k, v, scale=1.01 / 8), bare(q, k, v))
+        row = {"standard deviation of the logits": f"{size:g}"}
+        for name, dtype in DTYPES.items():
+            error = errors("flash", name, size=size)[1] * torch.finfo(dtype).eps
+            row[name] = power_below(mistake / error)
+            values[f"{name}_{size:g}"] = mistake / error
+        rows.append(row)
+    return rows, values
+
+
+def power_below(x: float) -> str:
+    """A power of two that is not above x: the largest, but 256 at most."""
+    return (
+        f"{2 ** math.floor(math.log2(min(x, 256)))} ×"
+        if x >= 1
+        else "below 1 ×"
+    )
 
 
 def table_differences():

@@ -275,6 +275,7 @@ def table_causal():
             }
         )
         values[f"flag_{n}"] = shares["flag"]
+        values[f"unmasked_{n}"] = multiplied(sdpa, n)
         if shares["flag"] == 1:
             values["whole_until"] = n
     return rows, values

@@ -309,8 +309,15 @@ def table_kept():
         q, k, v = torch.randn(3, n, d).requires_grad_().unbind()
         w_q, w_k = torch.randn(2, d, d).requires_grad_().unbind()
         w = torch.randn(d).requires_grad_()
-        dot = kept(attention, q, k, v)
-        additive = kept(additive_attention, q, k, v, w_q, w_k, w)
+        calls = (
+            (attention, (q, k, v)),
+            (additive_attention, (q, k, v, w_q, w_k, w)),
+        )
+        dot, additive = (kept(call, *inputs) for call, inputs in calls)
+        # Without arguments, there is nothing that kept takes for an input.
+        with_dot, with_additive = (
+            kept(functools.partial(call, *inputs)) for call, inputs in calls
+        )
         rows.append(
             {
                 "Tq = Tk": n,
@@ -321,6 +328,7 @@ def table_kept():
             }
         )
         values[f"ratio_{n}"] = additive / dot
+        values[f"with_inputs_{n}"] = with_additive / with_dot
     return rows, values
 
 

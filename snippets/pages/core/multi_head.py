@@ -7,6 +7,7 @@ from collections.abc import Callable
 import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -17,7 +18,7 @@ from snippets.pages.core.scaling import random_scores
 
 
 def split(x: Tensor, n_heads: int) -> Tensor:
-    """Give each head its slice of the features: (B, T, C) -> (B, H, T, d)."""
+    """Give each head its part of a projection: (B, T, C) -> (B, H, T, d)."""
     # (B, T, C) -> (B, T, H, d) -> (B, H, T, d)
     return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
 
@@ -28,19 +29,54 @@ def merge(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def figure_heads() -> Figure:
-    """Three heat maps of weights, four queries by four keys, on one scale.
+def project_tokens() -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of four tokens, (B, T, C), for all heads."""
+    torch.manual_seed(7)
+    x = torch.randn(1, 4, 8, dtype=torch.float64)  # (B, T, C)
+    w_q, w_k, w_v = torch.randn(3, 8, 8, dtype=torch.float64) / math.sqrt(8)
+    return x @ w_q.T, x @ w_k.T, x @ w_v.T
 
+
+def draw_features(axes: Axes) -> None:
+    """Draw one token's features: projected, and only then split."""
+    both = ["C0"] * 4 + ["C1"] * 4
+    arrow = {"arrowstyle": "->", "color": plt.rcParams["text.color"]}
+    for left, colours, name in (
+        (0, ["0.6"] * 8, "x (C,)"),
+        (14, both, r"$W_q x$ (C,)"),
+        (28, both[:4], "head 0"),
+        (36, both[4:], "head 1"),
+    ):
+        cells = range(left, left + len(colours))
+        axes.bar(cells, 1, 0.8, color=colours)
+        axes.text(left + len(colours) / 2 - 0.5, 1.3, name, ha="center")
+    for start, name in ((8, "project"), (22, "split")):
+        axes.annotate("", (start + 5, 0.5), (start, 0.5), arrowprops=arrow)
+        axes.text(start + 2.5, -0.7, name, ha="center")
+    axes.set(xlim=(-1, 40.5), ylim=(-1, 2.5))
+    axes.axis("off")
+
+
+def figure_heads() -> Figure:
+    """From one token's features to two heads, and the weights of the heads.
+
+    Above, eight grey features x are projected to eight features of a query,
+    and these are split: the first four for head 0, the last four for head 1.
+    Below, three heat maps of weights, four queries by four keys, on one scale.
     A dot marks the largest weight of each query. The dots of head 0 are at keys
-    2, 2, 2 and 1, those of head 1 at keys 0, 3, 2 and 3. The third map is the
-    one head that has the whole width: it has one dot for each query, too.
+    3, 1, 3 and 2, those of head 1 at keys 2, 0, 1 and 0. The third map is the
+    one head that has the whole width: it has one dot for each query, too, at
+    keys 3, 0, 3 and 0.
     """
-    torch.manual_seed(0)
-    x = torch.randn(1, 4, 8).double()  # (B, T, C)
-    heads = split(x, 2)  # (B, H, T, d)
-    narrow = attention(heads, heads, heads)[1][0]  # (H, T, T)
-    wide = attention(x, x, x)[1]  # (1, T, T)
-    figure, panels = plt.subplots(1, 3, sharey=True, figsize=(5.2, 2.3))
+    q, k, v = project_tokens()  # (B, T, C)
+    narrow = attention(split(q, 2), split(k, 2), split(v, 2))[1][0]  # (H, T, T)
+    wide = attention(q, k, v)[1]  # (1, T, T)
+    figure = plt.figure(figsize=(5.2, 3.2))
+    above, below = figure.subfigures(
+        2, 1, squeeze=False, height_ratios=(1, 2.6)
+    ).flat
+    draw_features(above.subplots())
+    panels = below.subplots(1, 3, sharey=True)
     names = ("head 0 of 2", "head 1 of 2", "one wide head")
     for axes, weights, name in zip(
         panels, torch.cat([narrow, wide]), names, strict=True
@@ -51,7 +87,7 @@ def figure_heads() -> Figure:
         axes.set_xticks(range(4))
         axes.set_yticks(range(4))
     panels[0].set_ylabel("query")
-    figure.colorbar(picture, ax=panels, shrink=0.7).set_label("weight")
+    below.colorbar(picture, ax=panels, shrink=0.7).set_label("weight")
     return figure
 
 
@@ -94,11 +130,10 @@ def example_use():
 
 
 def example_false():
-    torch.manual_seed(0)
-    x = torch.randn(1, 4, 8).double()  # (B, T, C)
-    heads = split(x, 2)  # (B, H, T, d)
-    narrow, weights = attention(heads, heads, heads)
-    wide, wide_weights = attention(x, x, x)  # one head of the whole width
+    q, k, v = project_tokens()  # first project: (B, T, C) each
+    heads = split(q, 2), split(k, 2), split(v, 2)  # then split: (B, H, T, d)
+    narrow, weights = attention(*heads)
+    wide, wide_weights = attention(q, k, v)  # one head of the whole width
     difference = (merge(narrow) - wide).abs().max().item()
     print("two narrow heads are one wide head:", difference < 1e-12)
     print(f"largest difference: {difference:.3f}")
@@ -116,11 +151,10 @@ def example_false():
 
 
 def example_product():
-    torch.manual_seed(0)
-    x = torch.randn(1, 4, 8).double()  # (B, T, C)
-    heads = split(x, 2)  # (B, H, T, d)
-    _, weights = attention(heads, heads, heads)  # (B, H, T, T)
-    _, wide = attention(x, x, x)  # (B, T, T)
+    q, k, v = project_tokens()  # (B, T, C) each
+    heads = split(q, 2), split(k, 2), split(v, 2)  # (B, H, T, d) each
+    _, weights = attention(*heads)  # (B, H, T, T)
+    _, wide = attention(q, k, v)  # (B, T, T)
     product = weights.prod(dim=1) ** (1 / math.sqrt(2))  # over H = 2 heads
     product = product / product.sum(-1, keepdim=True)
     assert (wide - product).abs().max() < 1e-14

@@ -193,6 +193,7 @@ def table_precision():
             }
         )
         values[name] = output.unique().numel()
+        values[f"first_{name}"] = first or "none"
     return rows, values
 
 

@@ -336,6 +336,7 @@ def example_half():
         "largest": int(torch.finfo(torch.float16).max),
         "logit": int((q @ k.T)[0, 0] / 8),
         "exact": exact[0].item(),
+        "rounded": int(torch.tensor([8190.0, 8191.0]).half().unique().item()),
     }
 
 
@@ -412,9 +413,12 @@ def stored(number: float, dtype: torch.dtype) -> str:
 
 
 def table_added():
-    rows = []
+    rows, values = [], {"twice": 0}
     near, low = [2.0, 1.0, 0.0, 3.0], [-18.0, -19.0, -20.0, -17.0]
     for dtype in DTYPES:
+        least = torch.tensor(torch.finfo(dtype).min, dtype=dtype)
+        values["twice"] += int((least + least).item() == -math.inf)
+        values[name_of(dtype)] = score_past(least)
         unmasked = cell(torch.tensor(near, dtype=dtype).softmax(-1).tolist())
         for floor in FLOORS:
             row = {"dtype": name_of(dtype), "added": f"`{floor}`"}
@@ -427,7 +431,18 @@ def table_added():
                 found = try_cell(weights_added, scores, times, floor, dtype)
                 row[name] = "as if unmasked" if found == unmasked else found
             rows.append(row)
-    return rows
+    return rows, values
+
+
+def score_past(least: Tensor) -> float:
+    """Highest score that takes the least number of its dtype to -inf."""
+    score = (
+        least - least.nextafter(torch.zeros_like(least))
+    ) / 2  # half a step
+    above = score.nextafter(torch.zeros_like(score))
+    assert (least + score).isinf()
+    assert (least + above).isfinite()
+    return score.item()
 
 
 def table_writings():

@@ -1410,7 +1410,24 @@ def table_status():
                 row[release] = column["words"].get(name, "not measured")
             rows.append(row)
     same = sum(len(set(list(row.values())[2:])) == 1 for row in rows)
-    return rows, {"rows": len(rows), "same": same, **words}
+    return rows, {
+        "rows": len(rows),
+        "same": same,
+        "empty_nan": releases_with("empty_flash", "NaN", record),
+        "empty_zeros": releases_with("empty_flash", "zeros", record),
+        **words,
+    }
+
+
+def releases_with(
+    name: str, word: str, record: dict[str, dict[str, Any]]
+) -> str:
+    """Releases on record in which a status is the word, oldest first."""
+    return ", ".join(
+        release
+        for release, column in record.items()
+        if column["words"].get(name) == word
+    )
 
 
 def table_measured():

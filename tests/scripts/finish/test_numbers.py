@@ -73,6 +73,7 @@ def test_what_is_told_of_each_kind_of_number(project: Project) -> None:
         ("NaN", {"last_place": None}, "Printed: NaN as the run gave it."),
         ("1", {"kind": "given", "source": "so"}, "Given, not measured: so.Printed: 1."),
         ("1", {"kind": "derived", "source": "so"}, "Derived, not measured: so.Printed: 1."),
+        ("1", {"kind": "counted", "source": "the build"}, "Counted by the build.Printed: 1."),
         ("1", {"kind": "cited", "source": "b"}, "Cited, not measured here: T.Printed: 1."),
     ):
         site = built(project, [printed], printed=printed, **entry)

@@ -260,3 +260,40 @@ def test_the_identity_layer_is_attention() -> None:
 def test_the_fast_path_is_on_again_after_the_table_that_switches_it_off() -> None:
     builtin.table_padded()
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+# The lead's conditions
+
+
+@pytest.mark.parametrize(
+    ("x", "text"),
+    [
+        (0.9, "below 1 ×"),
+        (1.0, "1 ×"),
+        (3.9, "2 ×"),
+        (4.0, "4 ×"),
+        (256.0, "256 ×"),
+        (1e9, "256 ×"),
+    ],
+)
+def test_a_lower_bound_is_a_power_of_two(x: float, text: str) -> None:
+    assert builtin.power_below(x) == text
+
+
+def test_rounding_hides_a_scale_that_is_one_per_cent_off_in_half_precision_only() -> None:
+    _, values = builtin.table_seen()
+    sizes = ("0.01", "0.1", "1", "8", "32")
+    for dtype in ("float32", "float64"):
+        found = {size: values[f"{dtype}_{size}"] for size in sizes}
+        assert min(found.values()) > 200, f"{dtype}: {found}"
+    narrow = [values[f"bfloat16_{size}"] for size in sizes]
+    assert narrow[0] < narrow[1] < 1 < narrow[4] < narrow[3] < narrow[2] < 8
+    q, k, v, _ = builtin.draw(torch.bfloat16, size=0.1)  # and it is hidden there in fact
+    exact, _ = attention(q.double(), k.double(), v.double())
+    right = builtin.relative_error(builtin.flash(q, k, v), exact)
+    wrong = builtin.relative_error(builtin.flash(q, k, v, scale=1.01 / 8), exact)
+    assert wrong < 1.2 * right
+
+
+def test_the_priority_of_backends_changes_nothing_on_a_cpu() -> None:
+    assert builtin.example_priority() == {"math_first": FLASH, "alone": MATH}

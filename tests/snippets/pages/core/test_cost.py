@@ -77,3 +77,17 @@ def test_the_added_formulas_count_the_fused_kernel_of_the_cpu() -> None:
 def test_the_heads_of_the_models_make_up_their_width() -> None:
     for layer, _, _ in cost.MODELS.values():
         assert layer.n_heads * layer.d_k == layer.d_model
+
+
+def test_the_fused_kernel_multiplies_all_pairs_but_for_the_causal_flag() -> None:
+    _, values = cost.table_causal()
+    assert values["unmasked_2048"] == 1
+    assert values["flag_2048"] == 0.625
+    assert all(values[f"flag_{n}"] >= (n + 1) / (2 * n) for n in (256, 512, 1024, 2048))
+
+
+def test_attention_overtakes_the_whole_block_at_six_times_its_width(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cost.example_block()
+    assert "T = 6C: attention / linear layers = 1.00" in capsys.readouterr().out

@@ -176,6 +176,18 @@ def test_kept_counts_what_backward_needs_and_no_input() -> None:
     assert page.kept(lambda a: a.sum(), x) == 0
 
 
+def test_the_table_leaves_the_inputs_out_and_says_what_they_change() -> None:
+    rows, values = page.table_kept()
+    n, d = 512, 64
+    dot, additive = n * n + n * d, n * n * (d + 1)  # weights and scaled queries; tanh and weights
+    assert rows[-1]["dot product"] == f"{dot:,}"
+    assert rows[-1]["additive"] == f"{additive:,}"
+    assert values["ratio_512"] == additive / dot
+    # With them: keys and values; queries, keys, values and the three weights.
+    dot, additive = dot + 2 * n * d, additive + 3 * n * d + 2 * d * d + d
+    assert values["with_inputs_512"] == additive / dot
+
+
 def test_sentences_have_their_roles_once_and_padding_last() -> None:
     roles, words, real, where = page.sentences(200, torch.Generator().manual_seed(3))
     lengths = real.sum(-1)

@@ -112,3 +112,11 @@ def test_the_wrong_split_has_the_published_tokens_and_difference() -> None:
     tokens = page.example_tokens()
     assert tokens == {"head_0": "[0, 1]", "head_1": "[1, 2, 3]", "head_2": "[3, 4]"}
     assert f"{page.example_downstream()['difference'][0]:.4f}" == "4.0305"
+
+
+def test_the_wrong_split_cuts_a_sequence_into_one_run_for_each_head() -> None:
+    x = torch.arange(2 * 6 * 8).view(2, 6, 8)  # (B, T, C)
+    heads = page.bad_split(x, 2)  # (B, H, T, d)
+    for b, h in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        run = x[b, 3 * h : 3 * h + 3]  # whole tokens
+        assert heads[b, h].flatten().tolist() == run.flatten().tolist()

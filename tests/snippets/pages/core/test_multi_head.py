@@ -8,14 +8,30 @@ import pytest
 import torch
 
 from snippets.pages.core import multi_head
+from tests.snippets.reference import attention_by_hand
 
 
 def test_one_wide_head_differs_from_two_as_published() -> None:
     values = multi_head.example_false()
     assert values["equal"] == "False"
-    assert f"{values['difference']:.3f}" == "0.561"
-    assert values["head_0"] == "2, 2, 2, 1"
-    assert values["head_1"] == "0, 3, 2, 3"
+    assert f"{values['difference']:.3f}" == "0.889"
+    assert values["head_0"] == "3, 1, 3, 2"
+    assert values["head_1"] == "2, 0, 1, 0"
+
+
+def test_features_are_projected_before_they_are_split() -> None:
+    """A head has rows of the projections, each of which reads all features of a token."""
+    values = multi_head.example_false()
+    torch.manual_seed(7)
+    x = torch.randn(1, 4, 8, dtype=torch.float64)
+    projections = torch.randn(3, 8, 8, dtype=torch.float64) / 8**0.5
+    for h in range(2):
+        q, k, v = (x @ w[4 * h : 4 * h + 4].T for w in projections)  # (1, T, d)
+        _, weights = attention_by_hand(q, k, v)
+        assert values[f"head_{h}"] == ", ".join(map(str, weights[0].argmax(-1).tolist()))
+        part = x[..., 4 * h : 4 * h + 4]  # what splitting first would give
+        _, weights = attention_by_hand(part, part, part)
+        assert values[f"head_{h}"] != ", ".join(map(str, weights[0].argmax(-1).tolist()))
 
 
 def test_the_variances_are_the_published_ones() -> None:

@@ -66,3 +66,31 @@ def test_the_first_positions_that_read_alike(dtype: torch.dtype, first: int) -> 
 
 def test_two_layers_answer_for_every_order() -> None:
     assert page.example_before() == {"right": 24, "orders": 24}
+
+
+def test_equal_tokens_can_be_counted_after_a_start_token_only() -> None:
+    start, a = torch.randn(
+        2, 1, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    )
+    causal = torch.ones(6, 6, dtype=torch.bool).tril()
+    for x, apart in ((a.expand(6, 16), False), (torch.cat([start, a.expand(5, 16)]), True)):
+        places = page.run_layers(x, page.draw_weights(2), causal)[1:]
+        steps = (places[1:] - places[:-1]).abs().amax(-1)
+        assert ((steps > 1e-6) == apart).all(), f"a start token: {apart}, steps {steps.tolist()}"
+
+
+def test_the_published_first_positions_are_the_tables() -> None:
+    _, values = page.table_precision()
+    assert values["first_bfloat16"] == 190
+    assert values["first_float32"] == "none"
+
+
+def test_positions_show_order_without_a_mask() -> None:
+    x, places = torch.randn(
+        2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    )
+    weights, order = page.draw_weights(1), [3, 0, 4, 1, 2]
+    for added, blind in ((torch.zeros_like(places), True), (places, False)):
+        moved = page.run_layers(x[order] + added, weights)
+        stayed = page.run_layers(x + added, weights)[order]
+        assert torch.allclose(moved, stayed, 0, 1e-13) == blind

@@ -62,3 +62,22 @@ def test_the_picture_holds_one_wherever_the_score_beats_the_floor() -> None:
                 score = -(10.0**power) / 2
                 weight, *_ = softmax.weights_filled([score, 0, 0, 0], [1, 2, 3], floor, dtype)
                 assert weight == 1
+
+
+@dtypes
+def test_what_takes_the_least_number_to_minus_infinity(dtype: torch.dtype) -> None:
+    """An ordinary score does in float16 only; a second mask does everywhere."""
+    _, values = softmax.table_added()
+    least = torch.tensor(torch.finfo(dtype).min, dtype=dtype)
+    score = torch.tensor(values[softmax.name_of(dtype)], dtype=dtype)
+    assert (least + score).item() == -math.inf
+    assert (least + score * 0.99).item() == least
+    ordinary = (least + torch.tensor(-1000.0, dtype=dtype)).item() == -math.inf
+    assert ordinary == (dtype == torch.float16)
+    assert (least + least).item() == -math.inf
+    assert values["twice"] == len(DTYPES)
+
+
+def test_published_bounds_of_float16() -> None:
+    assert softmax.table_added()[1]["float16"] == -16
+    assert softmax.example_half()["rounded"] == 8192  # 8,190 and 8,191 alike

@@ -208,6 +208,17 @@ def test_the_table_has_a_column_for_each_release(quick: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_the_release_decides_what_an_empty_row_gets_and_the_kernel_does_not() -> None:
+    _, values = bugs.table_status()
+    assert values["empty_nan"] == "2.4.1"
+    given = {release: column["words"] for release, column in on_record().items()}
+    assert {words["empty_math"] == words["empty_flash"] for words in given.values()} == {True}
+    zeros = [release for release, words in given.items() if words["empty_flash"] == "zeros"]
+    assert sorted(values["empty_zeros"].split(", ")) == sorted(zeros)
+    assert len(zeros) == len(given) - 1
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_word_that_differs_is_refused_by_name(record: Callable[[Any], Path]) -> None:
     columns = on_record()
     columns[bugs.running()]["words"]["nan_key"] = "finite"
