@@ -18,6 +18,13 @@ def test_one_wide_head_differs_from_two_as_published() -> None:
     assert values["head_1"] == "0, 3, 2, 3"
 
 
+def test_one_projection_for_queries_and_keys_makes_the_scores_symmetric() -> None:
+    found = multi_head.example_shared()
+    assert found["shared"] < 1e-12
+    assert found["apart"] > 1
+    assert found["itself"] == 6
+
+
 def test_the_variances_are_the_published_ones() -> None:
     rows, values = multi_head.table_heads()
     found = [(row["head width d"], row["variance of q·k"], row["of q·k / √d"]) for row in rows]
