@@ -30,7 +30,8 @@ def attention(
     v : Tensor, shape (..., Tk, dv)
         Values, one for each key.
     mask : Tensor of bool, broadcastable to the logits (..., Tq, Tk), optional
-        True = may attend. Without a mask every query may attend to every key.
+        True = may attend. Two dimensions, (Tq, Tk), or as many as the logits.
+        Without a mask every query may attend to every key.
     scale : float, optional
         ``1 / sqrt(d)`` unless given. For a learned scale, multiply q by it and
         pass ``scale=1``.
@@ -139,7 +140,10 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_mask(mask: Tensor, shape: torch.Size) -> None:
-    """Refuse a mask that is not boolean or does not broadcast to the shape."""
+    """Refuse a mask that is not boolean or could be read in two ways.
+
+    Three dimensions on (B, H, Tq, Tk) would be heads where examples are meant.
+    """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         given = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(
@@ -149,9 +153,12 @@ def check_mask(mask: Tensor, shape: torch.Size) -> None:
             "where 1 means attend pass mask != 0"
         )
     sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
-    if mask.ndim > len(shape) or any(m not in (1, n) for m, n in sizes):
+    if mask.ndim not in (2, len(shape)) or any(
+        m not in (1, n) for m, n in sizes
+    ):
         raise ValueError(
-            f"mask must broadcast to (..., Tq, Tk) = {tuple(shape)}, "
-            f"got {tuple(mask.shape)}: insert dimensions, for example "
-            "mask[:, None, None] for (B, Tk) on (B, H, Tq, Tk)"
+            f"mask must broadcast to (..., Tq, Tk) = {tuple(shape)} and have "
+            f"2 of its dimensions or all, got {tuple(mask.shape)}: on "
+            "(B, H, Tq, Tk) pass mask[:, None] for (B, Tq, Tk), mask[None] for "
+            "(H, Tq, Tk), mask[:, None, None] for (B, Tk)"
         )

@@ -164,7 +164,7 @@ def largest_logit(
     k : Tensor, shape (..., Tk, d)
         Keys.
     mask : Tensor of bool, broadcastable to the logits (..., Tq, Tk), optional
-        True = may attend.
+        True = may attend. Two dimensions, (Tq, Tk), or as many as the logits.
     scale : float, optional
         ``1 / sqrt(d)`` unless given.
 
@@ -281,10 +281,13 @@ def check_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> torch.Size:
             "where 1 means attend pass mask != 0"
         )
     sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
-    if mask.ndim > len(shape) or any(m not in (1, n) for m, n in sizes):
+    if mask.ndim not in (2, len(shape)) or any(
+        m not in (1, n) for m, n in sizes
+    ):
         raise ValueError(
-            f"mask must broadcast to (..., Tq, Tk) = {tuple(shape)}, "
-            f"got {tuple(mask.shape)}: insert dimensions, for example "
-            "mask[:, None, None] for (B, Tk) on (B, H, Tq, Tk)"
+            f"mask must broadcast to (..., Tq, Tk) = {tuple(shape)} and have "
+            f"2 of its dimensions or all, got {tuple(mask.shape)}: on "
+            "(B, H, Tq, Tk) pass mask[:, None] for (B, Tq, Tk), mask[None] for "
+            "(H, Tq, Tk), mask[:, None, None] for (B, Tk)"
         )
     return shape

@@ -28,7 +28,9 @@ def up_to(offset: int = 0) -> Predicate:
     -------
     Predicate
         A function of four integer tensors that broadcast, the indices of
-        example, head, query and key. As it is, a mask_mod of FlexAttention.
+        example, head, query and key. It is also a mask_mod of FlexAttention:
+        where it reads the example or the head, give create_block_mask their
+        numbers, B and H, and not None.
     """
 
     def predicate(
@@ -392,7 +394,7 @@ def multihead_arguments(
     Parameters
     ----------
     mask : Tensor of bool, broadcastable to the shape
-        True = may attend.
+        True = may attend. Two dimensions, (Tq, Tk), or all four.
     shape : four ints, (B, H, Tq, Tk)
         Of the logits: nn.MultiheadAttention broadcasts nothing.
 
@@ -408,7 +410,7 @@ def multihead_arguments(
     """
     check_boolean(mask)
     whole = broadcast(mask, shape)  # (B, H, Tq, Tk)
-    given = (1, 1, 1, 1, *mask.shape)[-4:]
+    given = (1, 1, *mask.shape)[-4:]
     if given[1:3] == (1, 1):
         return {"key_padding_mask": ~whole[:, 0, 0]}  # (B, Tk)
     if given[:2] == (1, 1):
@@ -434,8 +436,8 @@ def describe(
     mask : Tensor of bool, at most four dimensions
         True = may attend.
     shape : four ints, (B, H, Tq, Tk), optional
-        Of the logits, so that a mask with missing dimensions is described as
-        broadcasting reads it; the shape of the mask unless given.
+        Of the logits, for a mask of (Tq, Tk) or with dimensions of size 1; the
+        shape of the mask unless given.
     offset : int, optional
         The future of query i is the keys after i + offset; Tk - Tq unless
         given.
@@ -576,13 +578,13 @@ def broadcast(mask: Tensor, shape: Sequence[int]) -> Tensor:
     sizes = zip(reversed(mask.shape), reversed(whole), strict=False)
     if (
         len(whole) > 4
-        or mask.ndim > 4
+        or mask.ndim not in (2, len(shape))
         or any(m not in (1, n) for m, n in sizes)
     ):
         raise ValueError(
-            f"mask must broadcast to (B, H, Tq, Tk) = {tuple(whole)}, "
-            f"got {tuple(mask.shape)}: each size is 1 or that of the logits, "
-            "from the right; insert dimensions, for example "
+            f"mask must broadcast to (B, H, Tq, Tk) = {tuple(whole)} and have "
+            f"2 of its dimensions or all, got {tuple(mask.shape)}: pass "
+            "mask[:, None] for (B, Tq, Tk), mask[None] for (H, Tq, Tk), "
             "mask[:, None, None] for (B, Tk)"
         )
     return mask.expand(whole)

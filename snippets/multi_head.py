@@ -184,10 +184,10 @@ class MultiHeadAttention(nn.Module):
         memory : Tensor, shape (B, Tk, C), optional
             What the keys and values are made of; x unless given.
         mask : Tensor of bool, broadcastable to (B, H, Tq, Tk), optional
-            True = may attend; three dimensions are (H, Tq, Tk). A query that
-            may attend to no key gets nothing from that head, and zero weights.
-            With B = Tq a padding (B, Tk) passes for (Tq, Tk): always write
-            ``padding[:, None, None]``.
+            True = may attend. Two dimensions are (Tq, Tk), else give all four.
+            A query that may attend to no key gets nothing from that head, and
+            zero weights. With B = Tq a padding (B, Tk) passes for (Tq, Tk):
+            always write ``padding[:, None, None]``.
         is_causal : bool
             Whether query i may attend to keys 0 to i only, and to those of
             them that the mask allows. Needs Tq = Tk.
@@ -212,7 +212,7 @@ class MultiHeadAttention(nn.Module):
         self._check(x, memory, mask, is_causal)
         q, k, v = self._project(x, memory)
         if mask is not None:  # PyTorch's fast kernels want four dimensions
-            mask = mask[(None,) * (4 - mask.ndim)]
+            mask = mask[None, None] if mask.ndim == 2 else mask
         if is_causal and (mask is not None or need_weights):
             past = x.new_ones(q.shape[2], q.shape[2], dtype=torch.bool).tril()
             mask = past if mask is None else mask & past
@@ -345,10 +345,11 @@ class MultiHeadAttention(nn.Module):
             )
         shape = (b, self.n_heads, t_q, t_k)
         sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
-        if mask.ndim > 4 or any(m not in (1, n) for m, n in sizes):
+        if mask.ndim not in (2, 4) or any(m not in (1, n) for m, n in sizes):
             raise ValueError(
-                f"mask must broadcast to (B, H, Tq, Tk) = {shape}, "
-                f"got {tuple(mask.shape)}: insert dimensions, for example "
-                "mask[:, None, None] for (B, Tk), mask[:, None] for "
-                "(B, Tq, Tk); of (B·H, Tq, Tk) pass mask.unflatten(0, (B, H))"
+                f"mask must broadcast to (B, H, Tq, Tk) = {shape} and have 2 "
+                f"of its dimensions or all, got {tuple(mask.shape)}: pass "
+                "mask[:, None] for (B, Tq, Tk), mask[None] for (H, Tq, Tk), "
+                "mask[:, None, None] for (B, Tk), "
+                "mask.unflatten(0, (B, H)) for (B·H, Tq, Tk)"
             )

@@ -20,7 +20,7 @@ def masked_softmax(
     logits : Tensor, shape (..., Tk)
         Where they are -inf, the key is hidden too, as if by the mask.
     mask : Tensor of bool, broadcastable to the logits, optional
-        True = may attend.
+        True = may attend. Two dimensions, (Tq, Tk), or as many as the logits.
     empty : {"zeros", "nan", "error"}
         What a row without keys gets. "zeros": zero weights, and its logits get
         zero gradients whatever flows back to it. "nan": NaN, as from
@@ -134,10 +134,12 @@ def check_rows(logits: Tensor, mask: Tensor | None) -> None:
             "where 1 means attend pass mask != 0"
         )
     sizes = zip(reversed(mask.shape), reversed(logits.shape), strict=False)
-    if mask.ndim > logits.ndim or any(m not in (1, n) for m, n in sizes):
+    if mask.ndim not in (min(2, logits.ndim), logits.ndim) or any(
+        m not in (1, n) for m, n in sizes
+    ):
         raise ValueError(
-            f"mask must broadcast to the logits {tuple(logits.shape)}, "
-            f"got {tuple(mask.shape)}: each size is 1 or that of the logits, "
-            "from the right; insert dimensions, for example "
-            "mask[:, None, None] for (B, Tk) on (B, H, Tq, Tk)"
+            f"mask must broadcast to the logits {tuple(logits.shape)} and have "
+            f"2 of their dimensions or all, got {tuple(mask.shape)}: on "
+            "(B, H, Tq, Tk) pass mask[:, None] for (B, Tq, Tk), mask[None] for "
+            "(H, Tq, Tk), mask[:, None, None] for (B, Tk)"
         )

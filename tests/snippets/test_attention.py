@@ -45,7 +45,10 @@ def lookups(draw: st.DrawFn, least: int = 0) -> Inputs:
     share = draw(st.sampled_from((None, 0.0, 0.4, 0.8, 1.0)))
     if share is None:
         return q, k, v, None
-    return q, k, v, torch.rand(part_of([*(q @ k.mT).shape]), generator=generator) < share
+    logits = [*(q @ k.mT).shape]
+    kept = draw(st.sampled_from((logits, logits[-2:])))
+    mask = [n if draw(st.booleans()) else 1 for n in kept]
+    return q, k, v, torch.rand(mask, generator=generator) < share
 
 
 def placed(inputs: Inputs, device: str) -> Inputs:
@@ -244,7 +247,7 @@ def test_a_key_that_none_may_attend_to_can_be_anything(
 ) -> None:
     q, k, v, mask = placed(inputs, device)
     at = data.draw(st.integers(0, k.shape[-2] - 1))
-    hides = torch.arange(k.shape[-2], device=device) != at
+    hides = torch.arange(k.shape[-2], device=device)[None] != at
     mask = hides if mask is None else mask & hides
     before = attention(q, k, v, mask)
     k[..., at, :], v[..., at, :] = 100, -100
@@ -265,11 +268,13 @@ def test_editing_the_future_changes_the_past_by_exactly_nothing(
 def test_the_least_logit_still_beats_a_masked_key(device: str) -> None:
     least = torch.finfo(SINGLE).min
     q, k = torch.tensor([[1.0]], device=device), torch.tensor([[least], [0.0]], device=device)
-    weights = attention(q, k, k, torch.tensor([True, False], device=device))[1]
+    weights = attention(q, k, k, torch.tensor([[True, False]], device=device))[1]
     assert weights.tolist() == [[1.0, 0.0]]
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (1, 7), (5, 1), (1, 1, 5, 7), (2, 1, 1, 7), (3, 5, 7)])
+@pytest.mark.parametrize(
+    "shape", [(1, 7), (5, 1), (5, 7), (1, 1, 5, 7), (2, 1, 1, 7), (1, 3, 5, 7)]
+)
 def test_a_mask_broadcasts_to_the_logits(shape: tuple[int, ...], device: str) -> None:
     q, k, v = batch(SINGLE, device)
     mask = normal(*shape, dtype=SINGLE, device=device) > -0.5
@@ -500,7 +505,7 @@ def ones(*shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
                 ValueError,
                 ["broadcast to (..., Tq, Tk) = (2, 5)", f"got {shape}", "mask[:, None, None]"],
             )
-            for shape in ((2, 4), (3, 5), (1, 2, 5), (2, 0))
+            for shape in ((2, 4), (3, 5), (1, 2, 5), (2, 0), (5,), ())
         ),
     ],
 )  # fmt: skip
@@ -510,6 +515,28 @@ def test_refuses_what_does_not_fit(
     with pytest.raises(error) as raised:
         attention(*inputs)
     assert [part for part in parts if part not in str(raised.value)] == [], str(raised.value)
+
+
+# With B = H = 3 a mask of three dimensions could be one for each example or one for each head.
+@pytest.mark.parametrize("shape", [(3, 4, 4), (3, 1, 4), (1, 4, 4), (4,), ()])
+def test_refuses_a_mask_that_could_be_read_in_two_ways(shape: tuple[int, ...]) -> None:
+    q = ones(3, 3, 4, 8)
+    with pytest.raises(ValueError, match="2 of its dimensions or all") as raised:
+        attention(q, q, q, torch.ones(shape, dtype=torch.bool))
+    assert f"got {shape}: on (B, H, Tq, Tk) pass mask[:, None] for (B, Tq, Tk), " in str(
+        raised.value
+    )
+    assert "mask[None] for (H, Tq, Tk), mask[:, None, None] for (B, Tk)" in str(raised.value)
+
+
+def test_the_advice_on_dimensions_gives_the_mask_that_was_meant(device: str) -> None:
+    q, k, v = (normal(3, 3, 4, 8, dtype=SINGLE, device=device, seed=s) for s in range(3))
+    mask = normal(3, 4, 4, dtype=SINGLE, device=device, seed=3) > 0
+    by_example, by_head = attention(q, k, v, mask[:, None]), attention(q, k, v, mask[None])
+    for n in range(3):  # without leading dimensions, or with one, nothing is missing
+        assert_close([x[n] for x in by_example], [*attention(q[n], k[n], v[n], mask[n])])
+        assert_close([x[:, n] for x in by_head], [*attention(q[:, n], k[:, n], v[:, n], mask[n])])
+    assert_close([x[:, 0] for x in by_example], [*attention(q[:, 0], k[:, 0], v[:, 0], mask)])
 
 
 @pytest.mark.parametrize(
@@ -530,7 +557,7 @@ def test_the_advice_on_masks_gives_the_mask_that_was_meant(
 
 def test_a_value_that_is_not_finite_reaches_past_the_mask(device: str) -> None:
     q, k, v = (x.detach() for x in batch(SINGLE, device))
-    mask = torch.arange(7, device=device) < 6
+    mask = torch.arange(7, device=device)[None] < 6
     v[..., 6, 0] = math.nan
     output = attention(q, k, v, mask)[0]
     assert output[..., 0].isnan().all()

@@ -270,7 +270,10 @@ def pairs(draw: st.DrawFn) -> Pairs:
     share = draw(st.sampled_from((None, 0.0, 0.4, 1.0)))
     if share is None:
         return q, k, None
-    return q, k, torch.rand(part_of([*(q @ k.mT).shape]), generator=generator) < share
+    logits = [*(q @ k.mT).shape]
+    kept = draw(st.sampled_from((logits, logits[-2:])))
+    mask = [n if draw(st.booleans()) else 1 for n in kept]
+    return q, k, torch.rand(mask, generator=generator) < share
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
@@ -347,7 +350,7 @@ def test_it_is_not_lowered_by_autocast_nor_cut_off_by_the_dtype(
 def test_nan_counts_where_it_may_be_attended_to(device: str) -> None:
     q, k = (normal(2, 4, 3, dtype=torch.float32, device=device, seed=s) for s in (0, 1))
     k[0, 3] = math.nan
-    seen = torch.arange(4, device=device) < 3
+    seen = torch.arange(4, device=device)[None] < 3
     assert largest_logit(q, k).isnan().tolist() == [True, False]
     assert_close(largest_logit(q, k, seen), largest_logit(q, k[:, :3]))
 
@@ -410,7 +413,15 @@ def ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
                 ValueError,
                 ["broadcast to (..., Tq, Tk) = (2, 5)", f"got {shape}", "mask[:, None, None]"],
             )
-            for shape in ((2, 4), (3, 5), (1, 2, 5), (2, 0))
+            for shape in ((2, 4), (3, 5), (1, 2, 5), (2, 0), (5,), ())
+        ),
+        *(
+            (
+                (ones(3, 3, 4, 8), ones(3, 3, 4, 8), ones(*shape, dtype=torch.bool)),
+                ValueError,
+                ["2 of its dimensions or all", f"got {shape}", "mask[None] for (H, Tq, Tk)"],
+            )
+            for shape in ((3, 4, 4), (3, 1, 4), (4,), ())
         ),
     ],
 )  # fmt: skip

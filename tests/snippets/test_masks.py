@@ -590,6 +590,15 @@ WRONG = torch.ones(2, 3)
             ["must broadcast", "got (1, 1, 1, 2, 3)"],
         ),
         (lambda: describe(WRONG > 0, (1, 1, 3)), ValueError, ["= (1, 1, 1, 3)", "got (2, 3)"]),
+        *(
+            (
+                lambda call=call, shape=shape: call(torch.ones(shape).bool(), (2, 2, 3, 3)),
+                ValueError,
+                ["2 of its dimensions or all", f"got {shape}", "mask[None] for (H, Tq, Tk)"],
+            )
+            for call in (describe, multihead_arguments)
+            for shape in ((2, 3, 3), (2, 1, 3), (3,), ())
+        ),
         (lambda: describe(causal(0, 3)), ValueError, ["nothing to describe", "(1, 1, 0, 3)"]),
     ],
 )  # fmt: skip

@@ -103,11 +103,11 @@ MASKS: dict[str, Callable[[int], Tensor | None]] = {
     "none": lambda _: None,
     "for all": lambda t_k: random_mask(5, t_k),
     "by example and head": lambda t_k: random_mask(2, 4, 5, t_k),
-    "by head": lambda t_k: random_mask(4, 5, t_k),
+    "by head": lambda t_k: random_mask(1, 4, 5, t_k),
     "keys of examples": lambda t_k: torch.arange(t_k) < torch.tensor([3, 4])[:, None, None, None],
-    "keys": lambda t_k: torch.arange(t_k) != 1,
+    "keys": lambda t_k: torch.arange(t_k)[None] != 1,
     "empty rows": lambda t_k: random_mask(5, t_k) & (torch.arange(5) != 2)[:, None],
-    "nothing": lambda _: torch.tensor(False),
+    "nothing": lambda _: torch.tensor([[False]]),
 }
 
 
@@ -155,7 +155,7 @@ def test_the_paths_have_the_same_gradients(
 def test_gradients_match_finite_differences(device: str) -> None:
     module = built(4, 2, dtype=DOUBLE, device=device)
     x, memory = inputs(DOUBLE, device, b=1, t_q=2, t_k=3)
-    mask = random_mask(4, 2, 3, device=device, share=0.5)
+    mask = random_mask(1, 4, 2, 3, device=device, share=0.5)
 
     def run(x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         output, weights = module(x, memory, mask, need_weights=True)
@@ -167,7 +167,7 @@ def test_gradients_match_finite_differences(device: str) -> None:
 def test_the_weights_have_second_derivatives_and_the_flash_kernel_has_none(device: str) -> None:
     module = built(4, 2, dtype=DOUBLE, device=device)
     x, memory = inputs(DOUBLE, device, b=1, t_q=2, t_k=3)
-    mask = random_mask(4, 2, 3, device=device, share=0.5)
+    mask = random_mask(1, 4, 2, 3, device=device, share=0.5)
 
     def run(x: Tensor, memory: Tensor) -> Tensor:
         output: Tensor = module(x, memory, mask, need_weights=True)[0]
@@ -254,7 +254,7 @@ def test_editing_the_future_changes_the_past_by_exactly_nothing(
     masked: bool, need_weights: bool, device: str
 ) -> None:
     module = built(device=device)
-    mask = random_mask(4, 5, 5, device=device) if masked else None
+    mask = random_mask(1, 4, 5, 5, device=device) if masked else None
     x = inputs(device=device)[0].detach()
     before = module(x, mask=mask, is_causal=True, need_weights=need_weights)[0]
     x[:, 3:] = 100
@@ -293,8 +293,8 @@ def test_examples_do_not_touch_each_other(b: int, t: int, device: str) -> None:
 def test_a_mask_of_one_head_changes_the_weights_of_that_head_only(device: str) -> None:
     module = built(device=device)
     x, _ = inputs(device=device)
-    mask = torch.ones(4, 5, 5, dtype=torch.bool, device=device)
-    mask[2, :, 0] = False
+    mask = torch.ones(1, 4, 5, 5, dtype=torch.bool, device=device)
+    mask[:, 2, :, 0] = False
     before, after = (module(x, mask=m, need_weights=True)[1] for m in (None, mask))
     changed = (before != after).any(-1).any(-1).any(0)
     assert changed.tolist() == [False, False, True, False]
@@ -440,7 +440,7 @@ def test_runs_on_a_gpu_in_half_precision_with_fewer_heads() -> None:
     assert_close(module(x)[0].double().cpu(), expected, rtol=0.02, atol=0.1)
 
 
-@pytest.mark.parametrize("shape", [None, (5, 5), (4, 5, 5), (5,), (2, 1, 1, 5)])
+@pytest.mark.parametrize("shape", [None, (5, 5), (1, 4, 5, 5), (1, 5), (2, 1, 1, 5)])
 @pytest.mark.parametrize("n_kv_heads", [4, 2])
 def test_no_mask_and_no_sharing_keeps_it_from_the_fused_kernel(
     n_kv_heads: int, shape: tuple[int, ...] | None
@@ -655,7 +655,7 @@ def test_a_value_that_is_not_finite_reaches_past_the_mask(device: str) -> None:
     module, (x, memory) = built(device=device), inputs(device=device)
     memory = memory.detach().clone()
     memory[:, 6] = math.nan
-    mask = torch.arange(7, device=device) < 6
+    mask = torch.arange(7, device=device)[None] < 6
     assert module(x, memory, mask, need_weights=True)[0].isnan().all()
 
 
@@ -744,7 +744,19 @@ def ones(*shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
                     "mask.unflatten(0, (B, H))",
                 ],
             )
-            for shape in ((2, 5), (2, 5, 5), (5, 6), (1, 2, 4, 5, 5), (8, 5, 5))
+            for shape in (
+                *((2, 5), (2, 5, 5), (5, 6), (1, 2, 4, 5, 5), (8, 5, 5)),
+                *((4, 5, 5), (1, 5, 5), (4, 1, 5), (5,), ()),
+            )
+        ),
+        (  # with B = H three dimensions could be examples or heads
+            (ones(4, 5, 8),),
+            {"mask": ones(4, 5, 5, dtype=torch.bool)},
+            ValueError,
+            [
+                "2 of its dimensions or all, got (4, 5, 5)",
+                "pass mask[:, None] for (B, Tq, Tk), mask[None] for (H, Tq, Tk)",
+            ],
         ),
     ],
 )

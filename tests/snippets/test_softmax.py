@@ -28,7 +28,7 @@ def device(request: pytest.FixtureRequest) -> str:
 
 @st.composite
 def rows(draw: st.DrawFn, least: int = 0) -> Rows:
-    """Draw logits of any size, and a mask of any part of their shape or none."""
+    """Draw logits of any size, and a mask of all of their dimensions, of two or none."""
     shape = [*draw(st.lists(st.integers(least, 3), max_size=2)), draw(st.integers(least, 6))]
     dtype = draw(st.sampled_from(DTYPES))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
@@ -39,7 +39,7 @@ def rows(draw: st.DrawFn, least: int = 0) -> Rows:
     share = draw(st.sampled_from((None, 0.0, 0.4, 0.8, 1.0)))
     if share is None:
         return logits, None
-    kept = shape[draw(st.integers(0, len(shape))) :]
+    kept = draw(st.sampled_from((shape, shape[-2:])))
     part = [n if draw(st.booleans()) else 1 for n in kept]
     return logits, torch.rand(part, generator=generator) < share
 
@@ -170,7 +170,9 @@ def test_sums_of_two_blocks_join_to_the_sum_of_all(device: str) -> None:
 
 
 @both
-@pytest.mark.parametrize("shape", [(), (5,), (1, 5), (4, 1), (1, 1, 4, 5), (2, 1, 1, 5), (3, 4, 5)])
+@pytest.mark.parametrize(
+    "shape", [(1, 5), (4, 1), (4, 5), (1, 1, 4, 5), (2, 1, 1, 5), (1, 3, 4, 5)]
+)
 def test_a_mask_broadcasts_to_the_logits(
     function: Callable[..., Tensor], shape: tuple[int, ...], device: str
 ) -> None:
@@ -424,8 +426,18 @@ def test_the_meta_device_gives_the_shapes(function: Callable[..., Tensor]) -> No
                 ValueError,
                 ["broadcast to the logits (2, 5)", f"got {shape}", "mask[:, None, None]"],
             )
-            for shape in ((4,), (3, 5), (1, 2, 5), (2, 0))
+            for shape in ((4,), (3, 5), (1, 2, 5), (2, 0), (5,), ())
         ),
+        *(
+            (
+                (torch.ones(3, 3, 4, 5), torch.ones(shape, dtype=torch.bool)),
+                ValueError,
+                ["2 of their dimensions or all", f"got {shape}", "mask[None] for (H, Tq, Tk)"],
+            )
+            for shape in ((3, 4, 5), (3, 1, 5), (5,), ())
+        ),
+        ((torch.ones(5), torch.ones(1, 5).bool()), ValueError, ["logits (5,)", "got (1, 5)"]),
+        ((torch.ones(5), torch.ones(()).bool()), ValueError, ["logits (5,)", "got ()"]),
     ],
 )
 def test_refuses_what_does_not_fit(

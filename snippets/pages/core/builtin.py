@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 import torch
@@ -809,6 +810,59 @@ def example_groups():
     print(f"{last:.3f} on the last ten, mean position {centre:.1f}")
 
 
+def example_encoder_weights():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2).double().eval()
+    x = torch.randn(3, 4, 8).double()  # (B, T, C)
+    _, first = encoder.layers[0].self_attn(x, x, x)  # (B, T, T), the mean
+    found = []
+
+    def keep(_module, _inputs, outputs):
+        found.append(outputs[1])  # the weights, or None
+
+    def ask(_module, inputs, options):
+        asked = {"need_weights": True, "average_attn_weights": False}
+        return inputs, options | asked
+
+    for block in encoder.layers:
+        block.self_attn.register_forward_hook(keep)
+    with torch.no_grad():
+        before = encoder(x)
+    alone = found.copy()
+    print("forward hook:", alone)
+    found.clear()
+    for block in encoder.layers:
+        block.self_attn.register_forward_pre_hook(ask, with_kwargs=True)
+    with torch.no_grad():
+        after = encoder(x)
+    shapes = [tuple(weights.shape) for weights in found]  # (B, H, T, T)
+    print("forward hook and pre-hook:", shapes)
+    assert torch.allclose(found[0].mean(1), first)  # mean over heads
+    print("the output is the same:", torch.allclose(before, after))
+    return {"alone": str(alone[0]), "shape": str(shapes[0])}
+
+
+def example_encoder_bypass():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True).eval()
+    x = torch.randn(3, 4, 8)  # (B, T, C)
+    own, calls = layer.self_attn, {}
+    with patch.object(own, "forward", wraps=own.forward) as forward:
+        for name, gradients, hooked in (
+            ("gradients on", True, False),
+            ("no_grad", False, False),
+            ("no_grad, a hook on any submodule", False, True),
+        ):
+            if hooked:
+                layer.norm1.register_forward_hook(lambda *_: None)
+            forward.reset_mock()
+            with torch.set_grad_enabled(gradients):
+                layer(x)
+            calls[name] = forward.call_count
+            print(f"evaluated, {name}: self_attn ran {calls[name]} times")
+    return {"bypassed": calls["no_grad"]}
+
+
 def log_sum_exp(q: Tensor, k: Tensor) -> Tensor:
     """Log-sum-exp of each row of logits, from the built-in's output alone.
 
@@ -966,6 +1020,45 @@ def example_fast_path():
     for event in seen.events():
         if event.name in ("aten::bmm", "aten::_softmax"):
             print(event.name, *event.input_shapes[:2])
+
+
+def table_nested():
+    rows = []
+    for name, heads, changed in (
+        ("`batch_first=True`", 2, {}),
+        ("`batch_first=False`, the default", 2, {"batch_first": False}),
+        ("`norm_first=True`", 2, {"norm_first": True}),
+        ("an odd number of heads", 1, {}),
+        ("`bias=False`", 2, {"bias": False}),
+        ('`activation="gelu"`', 2, {"activation": "gelu"}),
+        ("another activation", 2, {"activation": F.silu}),
+    ):
+        options = {"batch_first": True, **changed}
+        layer = nn.TransformerEncoderLayer(8, heads, 16, 0.0, **options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            nn.TransformerEncoder(layer, 2)
+        said = [str(w.message).partition(" because ")[2] for w in caught]
+        because = f"`{said[0]}`" if said else "no warning"
+        rows.append({"layer": name, "the warning, after *because*": because})
+    return rows
+
+
+def example_nested():
+    torch.manual_seed(0)
+    options = {"batch_first": True, "norm_first": True}
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, **options).double()
+    x = torch.randn(2, 4, 8).double()  # (B, T, C)
+    hidden = torch.arange(4) >= torch.tensor([[4], [2]])  # True = padding
+    outputs = []
+    for nested in ({}, {"enable_nested_tensor": False}):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            encoder = nn.TransformerEncoder(layer, 2, **nested).eval()
+        print(nested, "warnings:", len(caught))
+        with torch.no_grad():
+            outputs.append(encoder(x, src_key_padding_mask=hidden))
+    print("the output is the same:", torch.equal(*outputs))
 
 
 def example_batch_first():

@@ -692,6 +692,88 @@ def example_encoder_layer():
     return {"off": (evaluated - trained).abs().max().item()}
 
 
+def hidden_pairs(
+    layer: nn.Module, inputs: tuple[Tensor, ...], mask: str, hidden: Tensor
+) -> dict[str, Tensor]:
+    """Which weights (B, Tq, Tk) of each attention a mask set to 0."""
+    found: dict[str, Tensor] = {}
+
+    def ask(_module, given, options):
+        return given, options | {"need_weights": True}
+
+    for name, child in layer.named_children():
+        if isinstance(child, nn.MultiheadAttention):
+            child.register_forward_pre_hook(ask, with_kwargs=True)
+            child.register_forward_hook(
+                lambda _m, _i, outputs, name=name: found.update(
+                    {name: outputs[1] == 0}
+                )
+            )
+    layer(*inputs, **{mask: hidden})
+    return found
+
+
+def table_transformer_masks():
+    x, memory = torch.randn(2, 4, 8), torch.randn(2, 5, 8)  # (B, T, C)
+    rows = []
+    for kind, inputs, mask, given in (
+        ("Encoder", (x,), "src_mask", "(T, T)"),
+        ("Encoder", (x,), "src_key_padding_mask", "(B, T)"),
+        ("Decoder", (x, memory), "tgt_mask", "(T, T)"),
+        ("Decoder", (x, memory), "tgt_key_padding_mask", "(B, T)"),
+        ("Decoder", (x, memory), "memory_mask", "(T, S)"),
+        ("Decoder", (x, memory), "memory_key_padding_mask", "(B, S)"),
+    ):
+        make = getattr(nn, f"Transformer{kind}Layer")
+        layer = make(8, 2, 16, 0.0, batch_first=True)
+        sizes = {"B": 2, "T": 4, "S": 5}
+        shape = [sizes[letter] for letter in given if letter in sizes]
+        hidden = torch.zeros(shape, dtype=torch.bool)
+        hidden[1, 2] = True  # query 1 and key 2, or example 1 and key 2
+        zeros = hidden_pairs(layer, inputs, mask, hidden)
+        ((name, pairs),) = ((n, p) for n, p in zeros.items() if p.any())
+        examples, queries, keys = (
+            sorted(set(index.tolist())) for index in pairs.nonzero().unbind(1)
+        )
+        assert len(examples) * len(queries) * len(keys) == pairs.sum()
+        attends = {"self_attn": "itself", "multihead_attn": "the memory"}
+        rows.append(
+            {
+                "argument": f"`{mask}`",
+                "shape": f"`{given}`",
+                "of the attention to": attends[name],
+                "True at (1, 2) hides": ", ".join(
+                    (
+                        f"key {keys[0]}",
+                        "from every query"
+                        if len(queries) == pairs.shape[1]
+                        else f"from query {queries[0]}",
+                        "of every example"
+                        if len(examples) == len(pairs)
+                        else f"of example {examples[0]}",
+                    )
+                ),
+            }
+        )
+    return rows
+
+
+def example_transformer_masks():
+    torch.manual_seed(0)
+    layer = nn.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True)
+    x, memory = torch.randn(2, 4, 8), torch.randn(2, 5, 8)  # (B, T, C)
+    layer, x, memory = layer.double(), x.double(), memory.double()
+    future = torch.ones(4, 4, dtype=torch.bool).triu(1)  # True = hidden
+    padded = torch.arange(5) >= torch.tensor([[5], [3]])  # (B, S)
+    output = layer(x, memory, tgt_mask=future, memory_key_padding_mask=padded)
+    alone = layer(x[1:], memory[1:, :3], tgt_mask=future)  # without padding
+    print("as without padding:", torch.allclose(output[1:], alone))
+    changed = x.clone()
+    changed[:, -1] *= -1
+    again = layer(changed, memory, future, memory_key_padding_mask=padded)
+    print("the future stays out:", torch.equal(again[:, :-1], output[:, :-1]))
+
+
 # What is passed to the wrong call
 
 

@@ -303,6 +303,25 @@ def example_bad_value():
     }
 
 
+def example_bad_key():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 1, 4, 8).unbind()  # (B, H, T, d) each
+    k[..., 2, :] = math.nan  # hidden from the queries 0 and 1
+    past = torch.ones(4, 4, dtype=torch.bool).tril()  # True = may attend
+    found = {}
+    for kernel in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
+        for name, option in (
+            ("mask", {"attn_mask": past}),
+            ("is_causal", {"is_causal": True}),
+        ):
+            with sdpa_kernel(kernel):
+                output = F.scaled_dot_product_attention(q, k, v, **option)
+            rows = output[0, 0].isnan().any(-1).nonzero().flatten().tolist()
+            found[kernel.name, name] = rows
+            print(f"{kernel.name}, {name}: NaN for the queries {rows}")
+    return {"flag": len(found["FLASH_ATTENTION", "is_causal"])}
+
+
 def example_half():
     q = torch.full((1, 1, 1, 64), 300.0).half()  # (B, H, Tq, d)
     k = torch.full((1, 1, 2, 64), 300.0).half()  # (B, H, Tk, d)
@@ -340,6 +359,15 @@ def table_refusals():
             lambda: attention(q, k, v, torch.ones(2, 3) > 0),
         ),
         ("a mask with more dimensions", lambda: attention(q, k, v, keep[None])),
+        (
+            "a mask `(3, 2, 2)` for scores `(3, 3, 2, 2)`",
+            lambda: attention(
+                q.expand(3, 3, 2, 3),
+                k.expand(3, 3, 2, 3),
+                v.expand(3, 3, 2, 5),
+                keep.expand(3, 2, 2),
+            ),
+        ),
         ("k in another dtype", lambda: attention(q, k.double(), v)),
         ("whole numbers", lambda: attention(q.long(), k.long(), v.long())),
         (

@@ -150,6 +150,28 @@ def example_false():
     }
 
 
+def example_shared():
+    torch.manual_seed(0)
+    x = torch.randn(6, 16).double()  # (T, C)
+    w_q, w_k = torch.randn(2, 16, 16).double() / 4  # (d, C) each
+    found = {}
+    for name, (queries, keys) in {
+        "one projection": (w_q, w_q),
+        "two projections": (w_q, w_k),
+    }.items():
+        scores = (x @ queries.T) @ (x @ keys.T).T / 4  # (Tq, Tk)
+        error = (scores - scores.T).abs().max().item()
+        itself = (scores.argmax(-1) == torch.arange(6)).sum().item()
+        found[name] = error, itself
+        print(f"{name}: s_ij and s_ji differ by up to {error:.2f},")
+        print(f"    {itself} of 6 tokens score themselves highest")
+    return {
+        "shared": found["one projection"][0],
+        "apart": found["two projections"][0],
+        "itself": found["one projection"][1],
+    }
+
+
 def example_product():
     q, k, v = project_tokens()  # (B, T, C) each
     heads = split(q, 2), split(k, 2), split(v, 2)  # (B, H, T, d) each

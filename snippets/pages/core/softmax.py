@@ -243,7 +243,7 @@ def example_wrong_shift():
     ):
         print(name, [f"{x:.4f}" for x in function(scores)[1].tolist()])
     hidden = torch.tensor([[1.0, 0.0, 1000.0]]).double()  # the last is padding
-    mask = torch.tensor([True, True, False])
+    mask = torch.tensor([[True, True, False]])
     for name, function in (
         ("largest score, hidden ones too", before_the_mask),
         ("largest score that is not hidden", masked_softmax),

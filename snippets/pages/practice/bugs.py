@@ -423,10 +423,27 @@ def status_nan_value() -> str:
 
 
 def status_nan_key() -> str:
-    """Built-in: a NaN in a hidden key."""
+    """Built-in, mask tensor: a NaN in a hidden key."""
     q, k, v = (x.detach() for x in three())
     k[:, :, 3] = math.nan
     return finite(SDPA(q, k, v, causal())[:, :, :3])
+
+
+def status_nan_key_math() -> str:
+    """Built-in, math, `is_causal`: a NaN in a hidden key."""
+    return flagged("MATH")
+
+
+def status_nan_key_flash() -> str:
+    """Built-in, flash, `is_causal`: a NaN in a hidden key."""
+    return flagged("FLASH_ATTENTION")
+
+
+def flagged(kernel: str) -> str:
+    """Say what is_causal does for three queries that precede a NaN key."""
+    q, k, v = (x.detach() for x in three())
+    k[:, :, 3] = math.nan
+    return finite(through(kernel, q, k, v, is_causal=True)[:, :, :3])
 
 
 def status_nan_query() -> str:
@@ -920,7 +937,7 @@ ENTRIES = (
         "NaN in what is hidden",
         "one bad padding vector, then NaN everywhere",
         "nan_spreads",
-        ("nan_value", "nan_key"),
+        ("nan_value", "nan_key", "nan_key_math", "nan_key_flash"),
     ),
     Entry(
         "padding_unwritten",

@@ -163,7 +163,20 @@ def example_partial():
     half = torch.arange(0, 8) / 8
     same = torch.equal(half, torch.arange(0, 16, 2) / 16)
     print("arange(d/2) / (d/2) is arange(0, d, 2) / d:", same)
-    return {"wrong": errors[0], "right": errors[1], "same": str(same)}
+
+    inv_freq = 10_000.0 ** -(torch.arange(0, 8, 2).double() / 16)  # (4,)
+    inv_freq = F.pad(inv_freq, (0, 4))  # (d / 2,): the rest does not turn
+    angle = (t[:, None] * inv_freq).repeat(1, 2)  # (T, d)
+    halves = torch.cat([-x[:, 8:], x[:, :8]], -1)  # rotate_half
+    proportional = x * angle.cos() + halves * angle.sin()
+    equal = torch.allclose(proportional, wrong_partial(x), atol=1e-12)
+    print("rope_type='proportional' is wrong_partial:", equal)
+    return {
+        "wrong": errors[0],
+        "right": errors[1],
+        "same": str(same),
+        "proportional": str(equal),
+    }
 
 
 def example_restart():
@@ -361,7 +374,16 @@ def example_prefill():
     later = k[:3], v[:3]
     chunk = step(q[3:], k[3:], v[3:], later, by_cache=False)
     print("right, a second chunk: error", say(apart(chunk, full[3:])))
-    return {"wrong": wrong, "right": max(right, apart(chunk, full[3:]))}
+
+    window = 3
+    near = attend(q, k, v, causal(6, 6).triu(1 - window))  # (T, d)
+    last = q[5:], near[5:]  # one new token, and what it should get
+    uncut = apart(attend(last[0], k, v), last[1])
+    cut = apart(attend(last[0], k[-window:], v[-window:]), last[1])
+    print("under a window, one token without a mask: error", say(uncut))
+    print("    with the cache cut to the window: error", say(cut))
+    right = max(right, apart(chunk, full[3:]), cut)
+    return {"wrong": wrong, "right": right, "uncut": uncut}
 
 
 def example_window():

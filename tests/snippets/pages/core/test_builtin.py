@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 
@@ -98,6 +98,8 @@ def test_every_line_of_the_table_computes_attention() -> None:
         if options.get("enable_gqa"):
             k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
         keep = mask[0] if mask and mask[0].dtype == torch.bool else None
+        if keep is not None and keep.ndim == 3:  # (H, Tq, Tk), as the built-in broadcasts it
+            keep = keep[None]
         expected = attention(q, k, v, keep, scale=options.get("scale"))[0]
         assert_close(sdpa(*tensors, **options), expected, msg=name)
 
@@ -297,3 +299,67 @@ def test_rounding_hides_a_scale_that_is_one_per_cent_off_in_half_precision_only(
 
 def test_the_priority_of_backends_changes_nothing_on_a_cpu() -> None:
     assert builtin.example_priority() == {"math_first": FLASH, "alone": MATH}
+
+
+# Transformer layers
+
+
+def test_the_hooks_give_the_weights_that_the_projections_make() -> None:
+    found = builtin.example_encoder_weights()
+    assert found == {"alone": "None", "shape": "(3, 2, 4, 4)"}
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    own = nn.TransformerEncoder(layer, 2).double().eval().layers[0].self_attn
+    x = torch.randn(3, 4, 8).double()
+    kept: list[Tensor] = []
+
+    def ask(_module: nn.Module, given: Any, options: dict[str, Any]) -> Any:
+        return given, options | {"need_weights": True, "average_attn_weights": False}
+
+    own.register_forward_pre_hook(ask, with_kwargs=True)
+    own.register_forward_hook(lambda _m, _i, outputs: kept.append(outputs[1]))
+    own(x, x, x, need_weights=False)
+    q, k, v = (
+        y.unflatten(-1, (2, 4)).transpose(1, 2)
+        for y in F.linear(x, own.in_proj_weight, own.in_proj_bias).chunk(3, -1)
+    )
+    assert_close(kept[0].detach(), attention_by_hand(q.detach(), k.detach(), v.detach())[1])
+
+
+def test_the_fast_path_bypasses_the_attention_unless_there_is_a_hook(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert builtin.example_encoder_bypass() == {"bypassed": 0}
+    counts = [int(line.split()[-2]) for line in capsys.readouterr().out.splitlines()]
+    assert counts == [1, 0, 1]
+
+
+def test_the_warning_says_what_keeps_nested_tensors_out() -> None:
+    rows = builtin.table_nested()
+    said = {row["layer"]: row["the warning, after *because*"] for row in rows}
+    silent = {layer for layer, words in said.items() if words == "no warning"}
+    assert silent == {"`batch_first=True`", '`activation="gelu"`'}
+    for layer, word in (
+        ("`batch_first=False`, the default", "batch_first was not True"),
+        ("`norm_first=True`", "norm_first was True"),
+        ("an odd number of heads", "num_heads is odd"),
+        ("`bias=False`", "bias=False"),
+        ("another activation", "activation_relu_or_gelu"),
+    ):
+        assert word in said[layer]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_skip_padding_and_only_without_the_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    builtin.example_nested()
+    warned, silent, same = capsys.readouterr().out.splitlines()
+    assert (warned[-1], silent[-1], same[-4:]) == ("1", "0", "True")
+    x, hidden = torch.randn(2, 4, 8), torch.arange(4) >= torch.tensor([[4], [2]])
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    for nested in (True, False):
+        encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
+        with torch.no_grad():
+            output = encoder(x, src_key_padding_mask=hidden)
+        assert bool(output[hidden].any()) is not nested

@@ -293,3 +293,42 @@ def test_the_values_are_the_published_ones() -> None:
     both = {row["the built-in, given both"]: row["answer"] for row in conventions.table_both()}
     assert (both["flash kernel"], both["math kernel"]) == ("both apply", "raises `RuntimeError`")
     assert conventions.example_one_query() == {"oldest": 1.0}
+
+
+# What each mask of a transformer layer is for
+
+
+def test_a_mask_is_for_pairs_and_a_key_padding_mask_for_keys_of_an_example() -> None:
+    rows = conventions.table_transformer_masks()
+    assert {row["argument"].strip("`"): tuple(row.values())[1:] for row in rows} == {
+        name: (
+            f"`({'B' if padding else 'T'}, {'S' if memory else 'T'})`",
+            "the memory" if memory else "itself",
+            f"key 2, from {'every query' if padding else 'query 1'}, "
+            f"of {'example 1' if padding else 'every example'}",
+        )
+        for prefix, memory in (("src", False), ("tgt", False), ("memory", True))
+        for name, padding in ((f"{prefix}_mask", False), (f"{prefix}_key_padding_mask", True))
+    }
+
+
+def test_the_hidden_pairs_are_those_that_change_nothing() -> None:
+    layer = nn.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True).double()
+    x, memory = torch.randn(2, 4, 8).double(), torch.randn(2, 5, 8).double()
+    hidden = torch.zeros(2, 5, dtype=torch.bool)
+    hidden[1, 2] = True
+    pairs = conventions.hidden_pairs(layer, (x, memory), "memory_key_padding_mask", hidden)
+    assert not pairs["self_attn"].any()
+    assert pairs["multihead_attn"].nonzero().tolist() == [[1, i, 2] for i in range(4)]
+    changed = memory.clone()
+    changed[:, 2] *= -1
+    before, after = (layer(x, y, memory_key_padding_mask=hidden) for y in (memory, changed))
+    assert torch.equal(before[1], after[1])
+    assert not torch.equal(before[0], after[0])
+
+
+def test_a_decoder_needs_the_padding_of_the_memory_and_the_future(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    conventions.example_transformer_masks()
+    assert capsys.readouterr().out == "as without padding: True\nthe future stays out: True\n"

@@ -42,6 +42,33 @@ def test_each_alone_tells_right_from_wrong() -> None:
     assert not page.each_alone(run, q, k, v, right & causal(4, 4), lengths)
 
 
+def test_a_block_mask_without_b_knows_the_first_example_only() -> None:
+    def pairs(length: int) -> int:
+        return sum(j <= i and j < length for i in range(5) for j in range(5))
+
+    assert page.example_block_mask() == {"without": pairs(3), "second": pairs(5)}
+
+
+def test_three_dimensions_for_four_are_refused_at_every_size() -> None:
+    rows = {row["mask"].strip("`"): row for row in page.table_shapes()}
+    sizes = ("B 2, H 3, T 4", "B = H = 3, T 4", "B = T = 4, H 3", "B 1, H 3, T 4")
+    for mask, row in rows.items():
+        three = mask in ("tokens[:, None]", "pairs")
+        assert row["`attention`"] == ("refused" if three else "as SDPA"), mask
+        if three:  # SDPA, as it broadcasts
+            assert [row[size] for size in sizes] == ["refused", "wrong", "refused", "right"]
+
+
+def test_describe_is_shown_the_dimension_that_sdpa_adds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page.example_shapes()
+    meant, read = capsys.readouterr().out.split("(B, 1, T) where B = H", 1)
+    assert "example 1, every head: 2 of 4" in meant
+    assert "every example, head 1: 2 of 4" in read
+    assert read.endswith("(B, 1, T) as it is: ValueError\n")
+
+
 def test_the_past_keeps_its_share_of_equal_weights() -> None:
     zeros = torch.zeros(4, 8, dtype=torch.float64)
     shares = page.shares_of_the_past(zeros, zeros)

@@ -34,6 +34,13 @@ def test_features_are_projected_before_they_are_split() -> None:
         assert values[f"head_{h}"] != ", ".join(map(str, weights[0].argmax(-1).tolist()))
 
 
+def test_one_projection_for_queries_and_keys_makes_the_scores_symmetric() -> None:
+    found = multi_head.example_shared()
+    assert found["shared"] < 1e-12
+    assert found["apart"] > 1
+    assert found["itself"] == 6
+
+
 def test_the_variances_are_the_published_ones() -> None:
     rows, values = multi_head.table_heads()
     found = [(row["head width d"], row["variance of q·k"], row["of q·k / √d"]) for row in rows]

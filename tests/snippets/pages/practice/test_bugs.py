@@ -146,9 +146,24 @@ MENDED = {
     "dropout_evaluation": "keeps all",
     "floor_forward": "zeros",
     "nan_value": "finite",
+    "nan_key": "finite",
+    "nan_key_math": "finite",
     "empty_additive": "zeros",
     "backward_builtin": "finite",
 }
+
+
+def test_a_kernel_that_adds_minus_infinity_spreads_the_nan_of_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def added(q: Any, k: Any, v: Any, **_: Any) -> torch.Tensor:
+        future = torch.full((q.shape[-2], k.shape[-2]), -math.inf, dtype=q.dtype).triu(1)
+        output: torch.Tensor = (q @ k.mT + future).softmax(-1) @ v
+        return output
+
+    assert bugs.status_nan_key_flash() == "finite"
+    monkeypatch.setattr(bugs, "SDPA", added)
+    assert bugs.status_nan_key_flash() == "NaN"
 
 
 @pytest.mark.parametrize("name", MENDED)
@@ -275,10 +290,11 @@ def test_an_old_column_without_a_word_says_so(record: Callable[[Any], Path]) -> 
     rows, _ = bugs.table_status()
     assert list(rows[0])[2:] == list(reversed(columns))  # in order all the same
     cells = {row["what PyTorch is asked"]: row["2.4.1"] for row in rows}
-    assert cells["Built-in: a NaN in a hidden key"] == "not measured"
+    assert cells["Built-in, mask tensor: a NaN in a hidden key"] == "not measured"
     today = {row["mistake"]: row["today"] for row in bugs.table_mistakes()}
     assert (
-        today[f"[NaN in what is hidden]({bugs.LINKS['nan_spreads']})"] == f"{PYTORCH}: NaN (varies)"
+        today[f"[NaN in what is hidden]({bugs.LINKS['nan_spreads']})"]
+        == f"{PYTORCH}: NaN, finite (varies)"
     )
 
 
@@ -291,7 +307,7 @@ def test_the_mistakes_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
         "[`window_length`](contract.md#what-each-check-finds)",
         "your code",
     )
-    assert rows["NaN in what is hidden"]["today"] == f"{PYTORCH}: NaN"
+    assert rows["NaN in what is hidden"]["today"].startswith(f"{PYTORCH}: NaN, finite")
     assert rows["A query without keys"]["today"] == f"{PYTORCH}: zeros, NaN (varies)"
 
 

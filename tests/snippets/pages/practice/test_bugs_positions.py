@@ -75,6 +75,23 @@ def test_an_error_is_said_in_two_places_or_as_rounding() -> None:
     assert page.apart(torch.tensor([1.0, 2.0]), torch.tensor([1.5, -1.0])) == 3.0
 
 
+def test_one_new_token_needs_a_mask_under_a_window_unless_the_cache_is_cut_to_it() -> None:
+    found = page.example_prefill()
+    q, k, v = page.draw(3, 6, 8)
+    everything, near = (
+        torch.tensor([(q[5] @ x / math.sqrt(8)).item() for x in keys]).double().softmax(0) @ values
+        for keys, values in ((k, v), (k[3:], v[3:]))
+    )
+    assert math.isclose(found["uncut"], page.apart(everything, near), rel_tol=1e-6)
+    assert found["uncut"] > 0.1
+
+
+def test_proportional_rope_is_the_version_that_is_wrong_elsewhere() -> None:
+    found = page.example_partial()
+    assert found["proportional"] == "True"
+    assert found["wrong"] > 1
+
+
 def test_the_right_window_is_the_mask_of_the_site() -> None:
     right = page.causal(6, 6).triu(1 - 3)
     assert torch.equal(right, masks.sliding_window(6, 6, 3)[0, 0])
