@@ -127,15 +127,15 @@ PREDICATES: dict[str, tuple[Predicate, Rule]] = {
     "up to 2 on": (up_to(2), lambda _b, _h, i, j: j <= i + 2),
     "below": (below(torch.tensor(LENGTHS[:2])), lambda b, _h, _i, j: j < LENGTHS[b]),
     "same": (same(torch.tensor(IDS)), lambda b, _h, i, j: IDS[b][i] == IDS[b][j]),
-    "not": (negate(up_to(-1)), lambda _b, _h, i, j: j >= i),
+    "not": (negate(same(torch.tensor(IDS))), lambda b, _h, i, j: IDS[b][i] != IDS[b][j]),
     "one": (all_of(up_to()), lambda _b, _h, i, j: j <= i),
     "and": (
-        all_of(up_to(), same(torch.tensor(IDS)), below(torch.tensor([4, 5]))),
+        all_of(same(torch.tensor(IDS)), up_to(), below(torch.tensor([4, 5]))),
         lambda b, _h, i, j: j <= i and IDS[b][i] == IDS[b][j] and j < [4, 5][b],
     ),
     "or": (
-        any_of(up_to(-3), negate(up_to(2)), below(torch.tensor([1, 0]))),
-        lambda b, _h, i, j: j <= i - 3 or j > i + 2 or j < [1, 0][b],
+        any_of(same(torch.tensor(IDS)), negate(up_to(2)), below(torch.tensor([1, 0]))),
+        lambda b, _h, i, j: IDS[b][i] == IDS[b][j] or j > i + 2 or j < [1, 0][b],
     ),
     "head": (lambda _b, h, q_idx, kv_idx: kv_idx <= q_idx - h, lambda _b, h, i, j: j <= i - h),
 }  # fmt: skip
