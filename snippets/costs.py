@@ -234,18 +234,15 @@ def cache_bytes(
 
 def bytes_of(dtype: torch.dtype) -> int:
     """Bytes of one element; refuses dtypes that pack several into a byte."""
-    packed = isinstance(dtype, torch.dtype) and re.search(
-        r"int[1-7]$|float4|bits\d+x|int\dx", str(dtype)
-    )
-    if packed:
-        raise ValueError(
-            f"dtype must take whole bytes, got {dtype}: compute with "
-            "torch.int8 and divide by the elements in a byte"
-        )
     if not isinstance(dtype, torch.dtype):
         raise TypeError(
             f"dtype must be a torch.dtype, got {dtype!r}: "
             "for example torch.bfloat16"
+        )
+    if re.search(r"int[1-7]$|float4|bits\d+x|int\dx", str(dtype)):
+        raise ValueError(
+            f"dtype must take whole bytes, got {dtype}: compute with "
+            "torch.int8 and divide by the elements in a byte"
         )
     return dtype.itemsize
 

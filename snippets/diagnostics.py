@@ -194,7 +194,7 @@ def largest_logit(
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     wide = torch.promote_types(q.dtype, torch.float32)
     largest = torch.zeros(shape[:-2], dtype=wide, device=q.device)  # (...)
-    if 0 in shape[-2:]:
+    if shape[-1] == 0:  # there is no largest of no keys
         return largest
     q, k = q.to(wide) * scale, k.to(wide)
     mask = None if mask is None else mask.broadcast_to(shape)

@@ -357,13 +357,18 @@ def test_half_precision_averages_many_values_in_float32(dtype: torch.dtype, devi
     assert_close(attention(q[:8], k, v), tuple(x.to(dtype) for x in expected), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("scale", [None, 0.9])
 @dtypes
-def test_autocast_lowers_nothing(dtype: torch.dtype, device: str) -> None:
+def test_autocast_lowers_nothing_and_keeps_the_scale(
+    dtype: torch.dtype, scale: float | None, device: str
+) -> None:
     q, k, v = batch(dtype, device)
     mask = with_empty_rows(device)
-    expected = attention(q, k, v, mask)
+    expected = attention(q, k, v, mask, scale=scale)
     with torch.autocast(device, dtype=torch.bfloat16):
-        results = attention(q, k, v, mask)
+        results = attention(q, k, v, mask, scale=scale)
+    by_hand = attention_by_hand(q, k, v, mask, scale)
+    assert_rounded(results[1], by_hand[1])
     assert_close(results, expected, rtol=0, atol=0)
     assert_close(gradients(results, (q, k, v)), gradients(expected, (q, k, v)), rtol=0, atol=0)
 
@@ -483,6 +488,29 @@ def ones(*shape: int, dtype: torch.dtype = SINGLE) -> Tensor:
             (ones(2, 4, 3), ones(4, 3), ones(5, 4, 3)),
             ValueError,
             ["must broadcast", "q (2, 4, 3), k (4, 3), v (5, 4, 3)", "equal or 1"],
+        ),
+        *(
+            (
+                tuple(ones(*shape) for shape in shapes),
+                ValueError,
+                ["must broadcast", "q {}, k {}, v {}".format(*shapes), "equal or 1"],
+            )
+            for shapes in (
+                # One of two dimensions fits.
+                ((2, 6, 4, 3), (5, 6, 4, 3), (1, 6, 4, 3)),
+                ((6, 2, 4, 3), (6, 5, 4, 3), (6, 1, 4, 3)),
+                # Two of the three are equal.
+                ((2, 4, 3), (5, 4, 3), (5, 4, 3)),
+                ((5, 4, 3), (2, 4, 3), (5, 4, 3)),
+                ((5, 4, 3), (5, 4, 3), (2, 4, 3)),
+                # Equal but for one leading dimension more, or for a length that is taken for one.
+                ((2, 4, 7, 3), (2, 7, 3), (2, 7, 3)),
+                ((2, 7, 3), (2, 4, 7, 3), (2, 7, 3)),
+                ((2, 7, 3), (2, 7, 3), (2, 4, 7, 3)),
+                ((2, 7, 3), (2, 7, 7, 3), (2, 7, 7, 3)),
+                ((2, 7, 7, 3), (2, 7, 3), (2, 7, 7, 3)),
+                ((2, 7, 7, 3), (2, 7, 7, 3), (2, 7, 3)),
+            )
         ),
         (
             (ones(2, 3), ones(5, 3), ones(5, 3), [[True]]),

@@ -193,6 +193,13 @@ def test_the_cache_is_the_keys_and_values_of_every_layer(layer: Layer, dtype: to
     assert cache_bytes(layer, 5, 11, dtype, batch=3) == expected
 
 
+def test_without_a_batch_the_bytes_are_those_of_one_sequence() -> None:
+    k = v = torch.zeros(GROUPED.n_kv_heads, 11, GROUPED.d_k)
+    assert cache_bytes(GROUPED, 1, 11, torch.float32) == k.nbytes + v.nbytes
+    one = moved_bytes(GROUPED, 6, 6, torch.float32, batch=1)
+    assert moved_bytes(GROUPED, 6, 6, torch.float32) == one
+
+
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the bytes that each step takes and gives; views and copies are free."""
 
@@ -301,12 +308,31 @@ refusals: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
         ValueError,
         ["whole bytes", "got torch.float4_e2m1fn_x2", "torch.int8"],
     ),
+    (lambda: cache_bytes(PLAIN, 2, 3, "float4"), TypeError, ["torch.dtype, got 'float4'"]),  # type: ignore[arg-type]
     (
         lambda: moved_bytes(PLAIN, 3, 3, torch.quint4x2),
         ValueError,
         ["whole bytes", "got torch.quint4x2"],
     ),
 ]
+
+
+def bits_of(name: str) -> int:
+    """How many bits an element of a dtype has, read from its name."""
+    found = re.search(r"\d+", name)
+    return int(found.group()) if found else 8  # torch.bool
+
+
+def test_refuses_every_dtype_with_less_than_a_byte_for_an_element_and_no_other() -> None:
+    dtypes = {x for x in vars(torch).values() if isinstance(x, torch.dtype)}
+    assert {bits_of(str(x)) for x in dtypes} >= {1, 4, 8, 16, 32, 64, 128}
+    for dtype in dtypes:
+        if bits_of(str(dtype)) < 8:
+            with pytest.raises(ValueError, match=f"whole bytes, got {dtype}:"):
+                cache_bytes(GROUPED, 1, 3, dtype)
+        else:
+            elements = 2 * 3 * GROUPED.n_kv_heads * GROUPED.d_k
+            assert 8 * cache_bytes(GROUPED, 1, 3, dtype) == elements * bits_of(str(dtype))
 
 
 @pytest.mark.parametrize(("call", "error", "parts"), refusals)

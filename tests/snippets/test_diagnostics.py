@@ -103,6 +103,18 @@ def test_gradients_through_a_saturated_softmax_are_finite(
     assert (gradient[1, :2] != 0).all()
 
 
+def test_a_weight_of_exactly_0_has_no_gradient_in_the_entropy(device: str) -> None:
+    rows = torch.tensor([[0.0, 1.0, 0.0], [0.25, 0.0, 0.75], [0.0, 0.0, 0.0]], device=device)
+    rows.requires_grad_()
+    (gradient,) = torch.autograd.grad(entropy(rows).sum(), rows)
+    # The derivative of -w ln w is -1 - ln w.
+    expected = [
+        [-1 - math.log(w) if w else 0.0 for w in row]
+        for row in ([0, 1, 0], [0.25, 0, 0.75], [0] * 3)
+    ]
+    assert_close(gradient.cpu(), torch.tensor(expected))
+
+
 def test_weights_that_tie_share_the_gradient_of_the_peak(device: str) -> None:
     weights = torch.tensor([0.4, 0.2, 0.4], device=device, requires_grad=True)
     (gradient,) = torch.autograd.grad(peak(weights), weights)
@@ -404,6 +416,11 @@ def ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             (ones(8, 4, 3), ones(2, 4, 3)),
             ValueError,
             ["must broadcast", "q (8, 4, 3), k (2, 4, 3)", "repeat_interleave"],
+        ),
+        (
+            (ones(2, 8, 4, 3), ones(2, 3, 4, 3)),
+            ValueError,
+            ["must broadcast", "q (2, 8, 4, 3), k (2, 3, 4, 3)", "repeat_interleave"],
         ),
         ((ones(2, 3), ones(5, 3), [[True]]), TypeError, ["True = may attend", "got list"]),
         ((ones(2, 3), ones(5, 3), ones(2, 5)), TypeError, ["got torch.float32", "mask == 0"]),

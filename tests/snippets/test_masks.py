@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 import torch
@@ -126,15 +127,15 @@ PREDICATES: dict[str, tuple[Predicate, Rule]] = {
     "up to 2 on": (up_to(2), lambda _b, _h, i, j: j <= i + 2),
     "below": (below(torch.tensor(LENGTHS[:2])), lambda b, _h, _i, j: j < LENGTHS[b]),
     "same": (same(torch.tensor(IDS)), lambda b, _h, i, j: IDS[b][i] == IDS[b][j]),
-    "not": (negate(up_to(-1)), lambda _b, _h, i, j: j >= i),
+    "not": (negate(same(torch.tensor(IDS))), lambda b, _h, i, j: IDS[b][i] != IDS[b][j]),
     "one": (all_of(up_to()), lambda _b, _h, i, j: j <= i),
     "and": (
-        all_of(up_to(), same(torch.tensor(IDS)), below(torch.tensor([4, 5]))),
+        all_of(same(torch.tensor(IDS)), up_to(), below(torch.tensor([4, 5]))),
         lambda b, _h, i, j: j <= i and IDS[b][i] == IDS[b][j] and j < [4, 5][b],
     ),
     "or": (
-        any_of(up_to(-3), negate(up_to(2)), below(torch.tensor([1, 0]))),
-        lambda b, _h, i, j: j <= i - 3 or j > i + 2 or j < [1, 0][b],
+        any_of(same(torch.tensor(IDS)), negate(up_to(2)), below(torch.tensor([1, 0]))),
+        lambda b, _h, i, j: IDS[b][i] == IDS[b][j] or j > i + 2 or j < [1, 0][b],
     ),
     "head": (lambda _b, h, q_idx, kv_idx: kv_idx <= q_idx - h, lambda _b, h, i, j: j <= i - h),
 }  # fmt: skip
@@ -197,6 +198,20 @@ def test_dense_leaves_the_dimensions_that_do_not_vary_at_one() -> None:
     assert dense(up_to(), (1, 1, 4, 5)).shape == (1, 1, 4, 5)
     assert dense(below(lengths), (2, 1, 1, 5)).shape == (2, 1, 1, 5)
     assert dense(up_to(), (0, 1, 4, 5)).shape == (0, 1, 4, 5)
+
+
+def test_masks_are_built_where_they_are_asked_for() -> None:
+    on_meta, ids_on_meta = lengths.to("meta"), ids.to("meta")
+    for mask in (
+        dense(up_to(), (1, 1, 3, 5), "meta"),
+        causal(3, 5, device="meta"),
+        sliding_window(3, 5, 2, device="meta"),
+        padding(on_meta, 5),
+        prefix(on_meta, 3, 5),
+        documents(ids_on_meta),
+        additive(causal(3, 5, device="meta"), torch.float32),
+    ):
+        assert mask.device.type == "meta"
 
 
 def test_masks_compile_in_one_graph(device: str) -> None:
@@ -363,6 +378,26 @@ def test_multihead_masks_have_the_shapes_that_it_takes(
     assert {key: tuple(x.shape) for key, x in found.items()} == {name: shape}
 
 
+def test_a_size_of_one_is_like_any_other_to_multihead_masks() -> None:
+    pad = multihead_arguments(padding(torch.tensor([1, 2]), 3), (2, 1, 1, 3))
+    assert {key: x.tolist() for key, x in pad.items()} == {
+        "key_padding_mask": [[False, True, True], [False, False, True]]
+    }
+    past = multihead_arguments(causal(2, 2), (1, 1, 2, 2))
+    assert {key: x.tolist() for key, x in past.items()} == {
+        "attn_mask": [[False, True], [False, False]]
+    }
+
+
+@pytest.mark.parametrize("mask", [torch.tensor(False), torch.tensor([True, False, True])])
+def test_fewer_than_two_dimensions_are_a_mask_of_keys_or_refused(mask: Tensor) -> None:
+    hidden = [not seen for seen in mask.expand(3).tolist()]
+    with suppress(ValueError):
+        found = multihead_arguments(mask, (2, 4, 5, 3))
+        given = {key: x.tolist() for key, x in found.items()}
+        assert given == {"key_padding_mask": [hidden, hidden]}
+
+
 # In words
 
 
@@ -402,6 +437,10 @@ def test_describe_causal() -> None:
                 "query 4: key 4",
             ],
         ),
+        (
+            torch.tensor([[1, 0, 1, 1, 0, 1, 1]]).bool(),
+            ["query 0: keys 0, 2 to 3, 5 to 6"],
+        ),
         (torch.eye(3).bool(), ["queries 0 to 2: key i"]),
         (~torch.eye(2).bool(), ["query 0: key 1", "query 1: key 0"]),
         (torch.zeros(2, 3).bool(), ["queries 0 to 1: no key"]),
@@ -436,6 +475,10 @@ def test_describe_counts_empty_rows_the_future_and_unseen_keys() -> None:
         (
             torch.tensor([[[1]], [[0]], [[1]]]).bool().expand(2, 3, 1, 1),
             ["every example, head 0, 2", "every example, head 1"],
+        ),
+        (
+            padding(torch.tensor([2, 1, 2, 2, 2, 2, 2, 2, 1]), 2),
+            ["example 0, 2 to 7, every head", "example 1, 8, every head"],
         ),
         (
             torch.eye(2).bool()[..., None, None],
@@ -588,6 +631,21 @@ WRONG = torch.ones(2, 3)
             lambda: describe(WRONG[None, None, None] > 0),
             ValueError,
             ["must broadcast", "got (1, 1, 1, 2, 3)"],
+        ),
+        (
+            lambda: describe(WRONG > 0, (1, 1, 1, 2, 3)),
+            ValueError,
+            ["(B, H, Tq, Tk) = (1, 1, 1, 2, 3)", "got (2, 3)"],
+        ),
+        (
+            lambda: describe(WRONG[None, None, None] > 0, (1, 1, 2, 3)),
+            ValueError,
+            ["(B, H, Tq, Tk) = (1, 1, 2, 3)", "got (1, 1, 1, 2, 3)"],
+        ),
+        (
+            lambda: multihead_arguments(WRONG, (1, 1, 2, 3)),
+            TypeError,
+            ["True = may attend", "got torch.float32"],
         ),
         (lambda: describe(WRONG > 0, (1, 1, 3)), ValueError, ["= (1, 1, 1, 3)", "got (2, 3)"]),
         *(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -452,6 +453,16 @@ def test_no_mask_and_no_sharing_keeps_it_from_the_fused_kernel(
     names = {event.key for event in ran.key_averages()}
     assert "aten::_scaled_dot_product_flash_attention_for_cpu" in names
     assert "aten::_scaled_dot_product_attention_math" not in names
+
+
+@pytest.mark.parametrize("n_kv_heads", [4, 2])
+def test_only_shared_heads_set_the_flag_that_costs_a_gpu_its_fused_kernel(n_kv_heads: int) -> None:
+    with patch.object(
+        F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention
+    ) as ran:
+        built(4, n_kv_heads)(inputs()[0])
+    (call,) = ran.call_args_list
+    assert call.kwargs["enable_gqa"] == (n_kv_heads == 2)
 
 
 # What it starts at
