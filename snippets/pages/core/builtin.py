@@ -33,6 +33,7 @@ KERNELS_OWN = (
     "table_growth",
     "table_tolerances",
     "table_bitwise",
+    "table_seen",
 )
 
 
