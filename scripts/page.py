@@ -24,7 +24,7 @@ KINDS = (*FENCED, "table", "figure", "file", *LISTS)
 CONTINUED = "<!--pytest-codeblocks:cont-->"
 COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+(?: [\w./-]+)*))?\s*-->")
 UNPRINTED = ("Cc", "Cf", "Zl", "Zp")  # Unicode's categories of control and format characters
-_SETTING = re.compile(r"^search:.*$", re.MULTILINE)  # the theme's, and no prose
+_SETTING = re.compile(r"^search:.*", re.MULTILINE)  # the theme's, and no prose
 PYTHON_LINE = re.compile(r"^\s*```python\s*$", re.MULTILINE)
 
 
@@ -147,7 +147,7 @@ class _Reader:
                 self.page.problem(
                     first + 1, "an indented block is code that nothing runs: use a directive"
                 )
-            elif token.type == "ordered_list_open" and "start" in token.attrs:
+            elif "start" in token.attrs:  # an ordered list that begins with another number than 1
                 self.prose.runs.append((first + 1, str(token.attrs["start"])))
             elif token.type == "inline":
                 self.prose.read(token.children or [], self.offsets[first], self.offsets[end])
@@ -173,7 +173,7 @@ class _Reader:
         if not opening.startswith(token.markup):
             message = f"the fence {opening} is part of a list or a quotation: take it out"
             self.page.problem(first + 1, message)
-        elif end - first < 2 or set(last) != {token.markup[0]}:
+        elif end - first < 2 or set(last) != set(token.markup):
             message = f"the fence {opening} is not closed: end it with {token.markup}"
             self.page.problem(first + 1, message)
 
@@ -240,7 +240,7 @@ class _Reader:
         return end
 
     def _loose_fence(self, token: Token, first: int) -> None:
-        if token.markup[0] == "~" and token.info == "console":
+        if "~" in token.markup and token.info == "console":
             self.prose.runs.append((first + 2, token.content))
             return
         self.page.problem(
