@@ -195,8 +195,10 @@ def test_a_link_out_of_the_site_is_broken_though_a_file_is_there(tmp_path: Path)
 
 
 def test_an_empty_page_is_named(tmp_path: Path) -> None:
-    (tmp_path / "page.html").touch()
-    assert scan(tmp_path) == [Problem("page.html", 1, "an empty page")]
+    names = [f"page-{n}.html" for n in range(6)]
+    for name in names:
+        (tmp_path / name).touch()
+    assert scan(tmp_path) == [Problem(name, 1, "an empty page") for name in names]
 
 
 def test_faults_in_a_built_page_are_found(built_small_site: Project, tmp_path: Path) -> None:
