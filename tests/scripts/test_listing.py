@@ -126,7 +126,8 @@ Of <data value="a.n">0.50</data>, <data value="a.word">KeyError</data>,
 <data value="t.n">1</data> and <data value="given: a
   usual width">512</data>, <data value="site:pages">0</data>,
 <data value="a.refused">1.5</data>, <data value="a.huge">1e+20</data>,
-<data value="a.most">0</data>, <data value="core/two:b.n">1.5</data>.
+<data value="a.most">0</data>, <data value="core/two:b.n">1.5</data>,
+<data value="site:numbers">0</data>.
 """
 VALUES = {
     "a.n": (0.503, 1e-3),
@@ -137,7 +138,8 @@ VALUES = {
     "a.most": 10**15,
     "core/two:b.n": (2.5, 0.0),
 }
-PRINTED = "0.5, 1,000 and −3 of 7 % or +1e-5: x3, v2.5.1, 2x, 1.2.3, a.4, 5"
+PRINTED = "0.5, 1,000 and −3 of 7 % or +1e-5: x3, v2.5.1, 2x, 1.2.3, a.4, 12"
+PRINTED += "; 1,234,567 2E5 3e12 8% 600000000000000"
 
 
 def pages_of_numbers(listed: str) -> list[Filled]:
@@ -189,12 +191,18 @@ ENTRIES = [
     entry("prose", "measured", "1e+20", 1e20, 1e20, 0.0, EXAMPLE),
     entry("prose", "measured", "1000000000000000", 1e15, 1, 0.0, EXAMPLE),
     entry("prose", "measured", "2.5", 2.5, 0.1, 0.0, "snippets/pages/core/two.py:example_b"),
+    entry("prose", "counted", "20", 20, 1, 0.0, "scripts/counting.py:fill_counts"),
     entry("output: a", "as text", "0.5", 0.5, 0.1, None, EXAMPLE),
     entry("output: a", "as text", "1,000", 1000, 1, None, EXAMPLE),
     entry("output: a", "as text", "−3", -3, 1, None, EXAMPLE),
     entry("output: a", "as text", "7 %", 0.07, 0.01, None, EXAMPLE),
     entry("output: a", "as text", "+1e-5", 1e-5, 1e-5, None, EXAMPLE),
-    entry("output: a", "as text", "5", 5, 1, None, EXAMPLE),
+    entry("output: a", "as text", "12", 12, 1, None, EXAMPLE),
+    entry("output: a", "as text", "1,234,567", 1234567, 1, None, EXAMPLE),
+    entry("output: a", "as text", "2E5", 200000, 100000, None, EXAMPLE),
+    entry("output: a", "as text", "3e12", 3 * 10**12, 10**12, None, EXAMPLE),
+    entry("output: a", "as text", "8%", 0.08, 0.01, None, EXAMPLE),
+    entry("output: a", "as text", "600000000000000", 6 * 10**14, 1, None, EXAMPLE),
     entry("table: t", "as text", "7", 7, 1, None, TABLE),
 ]
 OF_LAB = {
@@ -217,6 +225,7 @@ RESULTS = {
 
 def test_every_number_is_an_entry_of_the_file_and_of_a_table(project: Project) -> None:
     listed = "One\ntwo.\n\n<!-- numbers: labs/rise -->\n\n<!-- numbers: core/one -->\n"
+    listed += "\n<!-- tagged: learn -->\n"
     found = pages_of_numbers(listed)
     assert list_numbers(project, found, RESULTS) == []
     [(path, (line, text))] = found[-1].files.items()
@@ -254,7 +263,8 @@ def test_every_number_is_an_entry_of_the_file_and_of_a_table(project: Project) -
         ["1e+20", "1e+20", "1e+20", "measured", example],
         ["1000000000000000", "1e+15", "1", "measured", example],
         ["2.5", "2.5", "0.1", "measured", "`example_b` of `core/two.py`"],
-        ["6 numbers", "in output: a", "the character", "as text", example],
+        ["20", "20", "1", "counted", "scripts/counting.py:fill_counts"],
+        ["11 numbers", "in output: a", "the character", "as text", example],
         ["1 number", "in table: t", "the character", "as text", table],
     ]
 

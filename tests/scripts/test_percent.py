@@ -102,6 +102,11 @@ WRONG = {
         4,
         "a lab begins with a cell # %% [markdown] that opens: # # Title",
     ),
+    "# %%\n# T\nx = 1\n": (1, "a lab begins with a cell # %% [markdown] that opens: # # Title"),
+    "# %% [markdown]\n# T\n\n# %%\nx\n": (
+        1,
+        "a lab begins with a cell # %% [markdown] that opens: # # Title",
+    ),
     "# %% [markdown]\n# T\n": (1, "a lab begins with a cell # %% [markdown] that opens: # # Title"),
 }
 TITLE = "# %% [markdown]\n# # T\n\n"
@@ -145,5 +150,7 @@ def test_the_digest_leaves_out_what_is_only_shown() -> None:
         assert digest(SCRIPT.replace(r"A \"b\".", alt)) == digest(SCRIPT), alt
     for old, new in (("x = 1", "x = 2"), ("line", "row"), ("# no prose", ""), ("\n\nx", "\nx")):
         assert digest(SCRIPT.replace(old, new)) != digest(SCRIPT), old
+    turned = '# %% alt="A" figure="{}" \n'  # the name stands behind the alternative text
+    assert digest(turned.format("a")) != digest(turned.format("b"))
     assert digest("x = 1") == hashlib.sha256(b"x = 1").hexdigest()
     assert digest("x\ny") == hashlib.sha256(b"x\ny").hexdigest()
