@@ -69,8 +69,6 @@ def line_differences(
     printed: str, measured: str, units: int = 0
 ) -> Iterator[tuple[int, str | None, str | None]]:
     """The lines that differ: number within the block (from 0), what is printed, what is right."""
-    if printed == measured:
-        return
     old, new = (text.removesuffix("\n").split("\n") for text in (printed, measured))
     if len(old) == len(new):
         for number, (a, b) in enumerate(zip(old, new, strict=True)):
@@ -89,15 +87,15 @@ def line_differences(
 
 def _near(a: str, b: str, units: int) -> bool:
     """Whether two lines are the same but for numbers that differ by units in the last place."""
-    if _NUMBER.sub("", a).split() != _NUMBER.sub("", b).split():
+    if _NUMBER.sub("0", a).split() != _NUMBER.sub("0", b).split():
         return False
-    for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=False):
+    for x, y in zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True):
         p, q = read(x), read(y)
         if not re.search("[.eE]", x) and x != y:  # a count, or a cell of a mask
             return False
         if p.unit != q.unit or abs(p.value - q.value) > units * p.unit:
             return False
-    return len(_NUMBER.findall(a)) == len(_NUMBER.findall(b))
+    return True
 
 
 def uncounted(page: Page, filled: Filled) -> Iterator[Problem]:

@@ -64,10 +64,7 @@ class Filled:
         for start, end, right in sorted(edits, reverse=True):
             before = text[:start]
             text = (
-                before
-                + ("\n" if before and start == end and before[-1] != "\n" else "")
-                + right
-                + text[end:]
+                before + ("\n" if start == end and before[-1] != "\n" else "") + right + text[end:]
             )
         return text
 
@@ -224,7 +221,7 @@ def _numbers(page: Page, results: Mapping[str, Results], filled: Filled) -> None
         other, name = _split(page, bound.key)
         values = results[other].values if other in results else {}
         if name not in values:
-            closest = ", ".join(get_close_matches(name, sorted(values), 5, 0.0)) or "none"
+            closest = ", ".join(get_close_matches(name, values, 5, 0.0)) or "none"
             message = f"no value {bound.key} was measured: {other} gives {closest}"
             message += ", …" * (len(values) > 5)
             filled.problems.append(Problem(page.file, bound.line, message))

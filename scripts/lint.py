@@ -12,7 +12,7 @@ from scripts.project import LABS, Problem, Project, is_lab
 from scripts.run import Results
 
 _NUMERAL = re.compile(
-    r"(?<![\w.,])[-−+]?(?:"
+    r"(?<![\w.])[-−+]?(?:"
     r"(?:\d[\d,]*)?[.·]\d+(?:[eE][-+]?\d+)?|\d+,\d{1,2}(?!\d)"  # a decimal
     r"|\d[\d,]*(?:[eE][-+]?\d+|\s?×\s?10)|10\s?[\^⁻⁰¹²³⁴⁵⁶⁷⁸⁹]"  # in scientific notation
     r"|\d[\d,]*\s?(?:%|‰|percent\b|per\scent\b)"  # a percentage
@@ -22,13 +22,13 @@ _NUMERAL = re.compile(
 )
 _VERSION = re.compile(
     r"(?:\b(?:[Vv]ersions?|PyTorch|torch|Python|NumPy|Matplotlib|CUDA|KaTeX|MkDocs|Material|v)\s?)"
-    r"\d+(?:\.\d+)*(?:(?:,| and| or| to)\s\d+(?:\.\d+)+)*|(?<![\w.])\d+\.\d+\.\d+(?![\w.])"
+    r"\d+(?:\.\d+)*(?:(?:,| and| or| to)\s\d+(?:\.\d+)+)*|(?<![\w.])\d+\.\d+\.\d+(?!\.?\w)"
 )
 _DATE = re.compile(
     r"\b\d{1,2} (?:January|February|March|April|May|June|July|August|September|October|November|"
     r"December) \d{4}\b"
 )
-_CITED = re.compile(r"cited:\s*#?([\w-]+)$")
+_CITED = re.compile(r"cited:\s*#?([\w-]+)")
 
 
 def unbound_numbers(page: Page) -> Iterator[Problem]:
@@ -42,8 +42,8 @@ def unbound_numbers(page: Page) -> Iterator[Problem]:
             yield Problem(
                 page.file,
                 line,
-                f"the number {match[0].strip()} is bound to nothing: write "
-                f'<data value="example.name">{match[0].strip()}</data>, or cited:, given: or '
+                f"the number {match[0]} is bound to nothing: write "
+                f'<data value="example.name">{match[0]}</data>, or cited:, given: or '
                 "derived: with its source or reason in place of the name",
             )
 

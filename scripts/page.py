@@ -24,7 +24,7 @@ KINDS = (*FENCED, "table", "figure", "file", *LISTS)
 CONTINUED = "<!--pytest-codeblocks:cont-->"
 COMMENT = re.compile(r"<!--\s*([a-z]+)(?::\s*([\w./-]+(?: [\w./-]+)*))?\s*-->")
 UNPRINTED = ("Cc", "Cf", "Zl", "Zp")  # Unicode's categories of control and format characters
-_SETTING = re.compile(r"^search:.*$", re.MULTILINE)  # the theme's, and no prose
+_SETTING = re.compile(r"^search:.*", re.MULTILINE)  # the theme's, and no prose
 TYPED = ("console", "pycon")  # fences of what readers type
 FILE = re.compile(r'python title="\w+\.py"')  # a fence of a file that readers save
 PYTHON_LINE = re.compile(r"^\s*```python\s*$", re.MULTILINE)
@@ -149,7 +149,7 @@ class _Reader:
                 self.page.problem(
                     first + 1, "an indented block is code that nothing runs: use a directive"
                 )
-            elif token.type == "ordered_list_open" and "start" in token.attrs:
+            elif "start" in token.attrs:  # an ordered list that begins with another number than 1
                 self.prose.runs.append((first + 1, str(token.attrs["start"])))
             elif token.type == "inline":
                 self.prose.read(token.children or [], self.offsets[first], self.offsets[end])
@@ -175,7 +175,7 @@ class _Reader:
         if not opening.startswith(token.markup):
             message = f"the fence {opening} is part of a list or a quotation: take it out"
             self.page.problem(first + 1, message)
-        elif end - first < 2 or set(last) != {token.markup[0]}:
+        elif end - first < 2 or set(last) != set(token.markup):
             message = f"the fence {opening} is not closed: end it with {token.markup}"
             self.page.problem(first + 1, message)
 

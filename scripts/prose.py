@@ -14,7 +14,7 @@ NUMBER = "\x01"  # stands for a bound number
 DATA_OPEN = re.compile(r'<data value="([^"]+)">')
 _ANCHOR = re.compile(r"\{:?\s*#([\w.:-]+)\s*\}")
 _SHOWN = re.compile(
-    r"""\b(?:alt|title|label|placeholder|start|value)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""",
+    r"""\b(?:alt|title|label|placeholder|start|value)\s*=\s*("[^"]*"|'[^']*'|[^\s>]+)""",
     re.IGNORECASE,
 )
 _WITHIN_WORDS = re.compile(
@@ -52,15 +52,13 @@ class Prose:
     bound: list[Bound] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
     problems: list[tuple[int, str]] = field(default_factory=list)
-    _start: int = -1
-    _cursor: int = 0
+    _cursor: int = 0  # up to here, the text is read
     _open: tuple[str, int] | None = None  # the key of an open <data>, and where its text begins
 
     def read(self, tokens: Iterable[Token], start: int, end: int) -> None:
         """Read the inline tokens of the run of text at ``start:end``."""
         # The cells of a table's row are runs of the same line, one after the other.
-        if start != self._start:
-            self._start = self._cursor = start
+        self._cursor = max(self._cursor, start)
         words = ""
         link = False
         for token in tokens:
@@ -72,8 +70,11 @@ class Prose:
             elif token.type in ("softbreak", "hardbreak"):
                 words += "\n"
             elif token.type == "image":
-                words += f" {''.join(child.content for child in token.children or [])} "
-                words += _title(token)
+                children = token.children or []
+                for child in children:
+                    if child.type != "text":  # a tag or code in the alternative text
+                        self._find(child.content, end)
+                words += f" {''.join(child.content for child in children)} {_title(token)}"
             elif token.type == "text" and self._open is None:
                 words += re.sub(r"\d", UNSEEN, token.content) if link else token.content
             elif token.type != "text" and token.content:
@@ -99,11 +100,13 @@ class Prose:
         self.problems.append((self.text.count("\n", 0, offset) + 1, message))
 
     def _find(self, content: str, end: int) -> int:
-        at = self.text.find(content, self._cursor, end)
-        if at < 0:  # a tag over two lines of a quotation
-            return self._cursor
-        self._cursor = at + len(content)
-        return at
+        """Go to the next place that reads so, and behind it; give where it begins."""
+        # The text may break its lines, in a quotation too, and a table's cell escapes its bars.
+        words = (re.escape(word).replace(r"\|", r"\\?\|") for word in content.split())
+        match = re.compile(r"[\s>]+".join(words)).search(self.text, self._cursor, end)
+        assert match, f"{content!r} is a token of the page, but does not stand there"
+        self._cursor = match.end()
+        return match.start()
 
     def _tag(self, tag: str, end: int) -> str:
         """Take note of an HTML tag; give what of it is to be read as prose."""
@@ -133,7 +136,7 @@ class Prose:
         if match is None:
             form = '<data value="example.name">number</data>'
             self._problem(at, f"{tag} is not of the form {form}")
-        self._open = (match[1] if match else "", at + len(tag))
+        self._open = (match[1] if match else "", self._cursor)
 
 
 def _title(token: Token) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 
 NOISE = 1e-5
 _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
@@ -118,9 +118,7 @@ def print_like(text: str, given: object) -> str:
                 _edge(text, measured, noise > Decimal(5).scaleb(exponent - places - 1))
             )
         mantissa = abs(rounded).scaleb(-exponent)
-        digits = f"{mantissa:.{places}f}" if scientific else f"{mantissa:,.{places}f}"
-    if not scientific and "," not in match["whole"]:
-        digits = digits.replace(",", "")
+        digits = f"{mantissa:{',' if ',' in match['whole'] else ''}.{places}f}"
     sign = "+" if match["sign"] == "+" else ""
     if rounded < 0:
         sign = "-" if match["sign"] == "-" else "−"
@@ -151,10 +149,9 @@ def _words(given: str) -> str:
 def _round(value: Decimal, places: int, scientific: bool) -> tuple[Decimal, int]:
     """Round to so many places; also give the power of ten that stands behind the number."""
     exponent = value.adjusted() if scientific and value else 0
-    rounded = value.quantize(Decimal(1).scaleb(exponent - places), ROUND_HALF_EVEN)
-    if scientific and rounded and rounded.adjusted() > exponent:  # 9.96 is 1.0 × 10¹
+    rounded = round(value, places - exponent)  # ties to even
+    if scientific and rounded.adjusted() > exponent:  # 9.96 is 1.0 × 10¹
         exponent += 1
-        rounded = value.quantize(Decimal(1).scaleb(exponent - places), ROUND_HALF_EVEN)
     return rounded, exponent
 
 

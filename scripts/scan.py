@@ -30,7 +30,7 @@ PROSE = ANYWHERE | {
     "an unrendered table": r"\|\s*:?-{2,}",
     "an unread attribute list": r"\{:?\s*[#.][\w-]+[^{}]*\}",
 }
-INLINE = re.compile("a|abbr|b|br|data|del|em|i|img|ins|kbd|mark|q|s|small|span|strong|su[bp]|u")
+INLINE = re.compile("a|abbr|b|data|del|em|i|ins|kbd|mark|q|s|small|span|strong|su[bp]|u")
 UNREAD = ("script", "style", "template")
 URLS = ("href", "src", "srcset", "poster", "data", "xlink:href")
 # A link of these kinds is there to be followed; every other kind is fetched with the page.
@@ -50,7 +50,7 @@ def scan(site: Path, base: str = "/") -> list[Problem]:
     """Scan every HTML and CSS file under ``site``, which is served from the path ``base``."""
     pages: dict[str, _Page] = {}
     problems: set[Problem] = set()
-    for path in sorted(site.rglob("*.html")):
+    for path in site.rglob("*.html"):
         name = path.relative_to(site).as_posix()
         root = html.parse(str(path), html.HTMLParser(encoding="utf-8")).getroot()
         if root is None:
@@ -146,7 +146,7 @@ class _Urls:
 
     def of_stylesheets(self) -> Iterator[Problem]:
         """Check every URL that a stylesheet names."""
-        for path in sorted(self.site.rglob("*.css")):
+        for path in self.site.rglob("*.css"):
             text = path.read_text(encoding="utf-8")
             yield from self._css(path.relative_to(self.site).as_posix(), 1, text)
 
@@ -183,7 +183,7 @@ class _Urls:
         if path.startswith("/"):
             if not f"{path}/".startswith(self.base):
                 return None
-            target = normpath(path[len(self.base) :] or ".")
+            target = normpath(path[len(self.base) :])
         else:
             target = normpath(PurePosixPath(name).parent / path)
         if target.startswith(".."):

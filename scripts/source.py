@@ -90,7 +90,7 @@ def definition(project: Project, dotted: str) -> Shown:
     """The text of ``module.name``, such as ``attention.attention``, under ``snippets/``."""
     module_name, _, name = dotted.rpartition(".")
     path = project.root / "snippets" / f"{module_name.replace('.', '/')}.py"
-    if not module_name or not path.is_file():
+    if not path.is_file():
         raise SourceError(f"there is no module {project.relative(path)}: expected module.name")
     module = _load(path, f"snippets.{module_name}")
     node = module.definitions().get(name)
@@ -110,20 +110,18 @@ def example(project: Project, page: str, name: str) -> Shown:
     function = module.definitions().get(f"example_{name}")
     if not isinstance(function, ast.FunctionDef):
         raise SourceError(f"{project.relative(path)} has no function example_{name}")
-    arguments = function.args
-    if function.decorator_list or arguments.args or arguments.kwonlyargs:
+    if function.decorator_list or ast.unparse(function.args):
         raise SourceError(f"example_{name} has a decorator or parameters, which no page shows")
     body = list(function.body)
     end = function.end_lineno or function.lineno
     if isinstance(body[-1], ast.Return):
         end = body.pop().lineno - 1
-    signature = function.returns.end_lineno if function.returns else function.lineno
-    start = min(signature or function.lineno, function.body[0].lineno - 1)  # comments come first
-    if body and ast.get_docstring(function) is not None:
+    start = (function.returns and function.returns.end_lineno) or function.lineno
+    if ast.get_docstring(function) is not None:
         start = body.pop(0).end_lineno or start
-    if not body:
-        raise SourceError(f"example_{name} of {project.relative(path)} has no line to show")
     code = textwrap.dedent("\n".join(module.lines[start:end])).strip("\n") + "\n"
+    if not body or not code.strip():
+        raise SourceError(f"example_{name} of {project.relative(path)} has no line to show")
     try:
         compile(code, path.name, "exec")
     except SyntaxError as error:
@@ -189,7 +187,7 @@ def _import_lines(needed: set[tuple[str, str | None, str]]) -> str:
             modules.setdefault(module, []).append(name + (f" as {bound}" if bound != name else ""))
     for module, names in modules.items():
         group = standard if module.partition(".")[0] in sys.stdlib_module_names else others
-        group.append(f"from {module} import {', '.join(sorted(names))}")
+        group.append(f"from {module} import {', '.join(names)}")
     blocks = [
         "".join(f"{line}\n" for line in sorted(group, key=lambda line: (line[0] == "f", line)))
         for group in (standard, others)

@@ -5,7 +5,11 @@ import re
 
 import pytest
 
+from scripts.counting import count_blocks, fill_counts
+from scripts.fill import Block, Filled
+from scripts.page import Directive, Page
 from scripts.project import Project
+from scripts.prose import Bound
 from tests.spoil import alter, problems, said
 
 INDEX = "docs/index.md"
@@ -67,4 +71,50 @@ def test_a_count_that_there_is_not_is_named(counting: Project) -> None:
 def test_counting_needs_all_pages(counting: Project) -> None:
     assert problems(counting, "--check", INDEX) == [
         f"{INDEX}:1: the page counts what all pages hold (site:): name no page"
+    ]
+
+
+def filled(
+    name: str, *kinds: str, cells: tuple[str, ...] = (), keys: tuple[str, ...] = ()
+) -> Filled:
+    """A page of that name with blocks of these kinds and a number in a line for each key."""
+
+    def blocks(kinds: tuple[str, ...]) -> list[Block]:
+        return [Block(Directive(kind, "a", 1, 0, 0), "") for kind in kinds]
+
+    page = Page(name, f"docs/{name}.md", "")
+    page.bound = [Bound(key, "0", line, 0, 0) for line, key in enumerate(keys, 1)]
+    return Filled(page, blocks=blocks(kinds), cells=blocks(cells))
+
+
+def test_blocks_are_counted_by_kind_on_pages_and_labs() -> None:
+    found = [
+        filled("one", "imports", "source", "source", "example", "output", "table", "file"),
+        filled(
+            "labs/two", cells=("code", "code", "output", "output", "figure", "figure", "figure")
+        ),
+        filled("three", "example", "table", "tagged", "numbers", "planted"),
+        filled("labs/four"),
+    ]
+    assert count_blocks(found) == {
+        "pages": 2,
+        "labs": 2,
+        "blocks": 7,
+        "outputs": 3,
+        "tables": 2,
+        "figures": 3,
+    }
+
+
+def test_a_count_is_given_where_the_page_names_it() -> None:
+    one = filled("one", "output", "table", keys=("a.n", "site:outputs", "site:no", "site:numbers"))
+    two = filled("two", "output", keys=("site:outputs", "given: x"))
+    assert [str(problem) for problem in fill_counts([one, two], 12)] == [
+        "docs/one.md:3: nothing counts site:no: the site has blocks, outputs, numbers, "
+        "tables, pages, labs"
+    ]
+    assert [(n.bound.line, n.key, n.value) for n in one.numbers + two.numbers] == [
+        (2, "site:outputs", 2),
+        (4, "site:numbers", 12),
+        (1, "site:outputs", 2),
     ]

@@ -13,7 +13,6 @@ import pytest
 from scripts import lab
 from scripts.lint import strays
 from scripts.matter import read_matter
-from scripts.percent import LabError, digest, prose_of, read_cells, with_prose
 from scripts.project import HOME, Project
 from scripts.run import Settings, run_pages
 from tests.spoil import alter, problems, said, tree
@@ -386,32 +385,6 @@ def test_the_head_of_a_lab_is_that_of_a_page(site: Project) -> None:
     alter(site, SCRIPT, "needs: [core/tiny]", "needs: [core/gone]")
     [problem] = read_matter(site, "labs/rise")[1]
     assert str(problem).startswith(f"{SCRIPT}:4: needs names core/gone")
-
-
-def test_prose_is_taken_out_and_put_back_line_by_line() -> None:
-    prose = prose_of(SMALL)
-    assert [line for line in prose.split("\n") if "import" in line or "%%" in line] == []
-    assert prose.split("\n")[7] == "# A line that rises"
-    assert with_prose(SMALL, prose) == SMALL
-    assert "# # A line that sinks" in with_prose(SMALL, prose.replace("rises", "sinks"))
-
-
-def test_the_digest_is_of_the_code() -> None:
-    assert digest(SMALL) == digest(SMALL.replace("# Half", "# One half"))
-    assert digest(SMALL) == digest(SMALL.replace("rises from zero", "rises"))
-    assert digest(SMALL) != digest(SMALL.replace("x / 2\nhalf", "x / 3\nhalf"))
-    assert digest(SMALL) != digest(SMALL.replace('table="halves"', ""))
-
-
-def test_cells_know_their_lines() -> None:
-    lines = SMALL.split("\n")
-    for cell in read_cells(SMALL):
-        assert lines[cell.line - 1].startswith("# %%")
-        assert lines[cell.first - 1].removeprefix("# ") == cell.source.split("\n")[0]
-    wider = SMALL.replace("\n# %% table", "\n\n\n# %% table")
-    assert [cell.source for cell in read_cells(wider)] == [c.source for c in read_cells(SMALL)]
-    with pytest.raises(LabError, match="reads 0 cells"):
-        read_cells("")
 
 
 def test_a_row_of_a_notebook_is_shown_as_its_cell_shows_it() -> None:

@@ -3,7 +3,11 @@ from __future__ import annotations
 import pytest
 
 from scripts import compare
+from scripts.fill import Filled
+from scripts.page import read_page
+from scripts.planted import plant_faults, planted_pages
 from scripts.project import Project
+from scripts.run import Results
 from tests.spoil import alter, problems, said
 
 PAGE = "docs/planted.md"
@@ -116,3 +120,113 @@ def test_a_fault_that_the_check_does_not_see_fails(
         f"{PAGE}:3: <!-- planted: core/tiny/output -->: the check does not see "
         "'twice 0.333 is 0.668' in place of 'twice 0.333 is 0.667'"
     )
+
+
+DRAWING = '<?xml 1?>\n<path d="M 1 2\n  M 3 4\nL 5.25 69.5\nL 7 8\n'
+RESULTS = {
+    "core/a": Results(
+        outputs={"a": "x 1.2 y\nz\n", "none": "no digit\n"},
+        values={"a.n": (0.19, 0.0), "a.word": "KeyError"},
+        tables={"t": [{"n": "7"}, {"n": "x"}]},
+        figures={"f": {"alt": "One", "light": DRAWING, "dark": DRAWING.replace("69.5", "70")}},
+    )
+}
+FAULTY = """\
+# A
+
+It raises <data value="a.word">KeyError</data>,
+of <data value="a.n">0.19</data> in 3.
+
+Again <data value="a.n">0.19</data>.
+
+<!-- output: none -->
+~~~text
+old
+~~~
+
+<!-- output: a -->
+
+<!-- table: t -->
+
+<!-- figure: f -->
+"""
+SHOWN = {
+    # The last digit of the first block that has one; 9 becomes 0.
+    "number": (
+        "docs/core/a.md\n- of 0.19 in 3.\n+ of 0.10 in 3.\n\nThe check says:\n"
+        "docs/core/a.md:4: printed 0.10, measured 0.19 (core/a:a.n)\n"
+    ),
+    "output": (
+        "docs/core/a.md\n- x 1.2 y\n+ x 1.3 y\n\nThe check says:\n"
+        "docs/core/a.md:15: printed 'x 1.3 y', measured 'x 1.2 y' (<!-- output: a -->)\n"
+    ),
+    "table": (
+        "docs/core/a.md\n- | 7   |\n+ | 8   |\n\nThe check says:\n"
+        "docs/core/a.md:22: printed '| 8   |', measured '| 7   |' (<!-- table: t -->)\n"
+    ),
+    "figure": (
+        "docs/assets/figures/core/a/f-light.svg\n- L 5.25 69.5\n+ L 5.25 69.6\n\nThe check says:\n"
+        "docs/core/a.md:25: line 4 of docs/assets/figures/core/a/f-light.svg: "
+        "printed 'L 5.25 69.6', measured 'L 5.25 69.5'\n"
+    ),
+}
+
+
+def plant(project: Project, *names: str) -> tuple[list[str], list[str]]:
+    """What is wrong with a page on which each planted directive has a line, and its blocks."""
+    (project.docs / "core").mkdir(exist_ok=True)
+    project.markdown("core/a").write_text(FAULTY, encoding="utf-8")
+    text = "<!-- table: t -->\n" + "".join(f"<!-- planted: {name} -->\n" for name in names)
+    project.markdown("page").write_text(text, encoding="utf-8")
+    filled = Filled(read_page(project, "page"))
+    wrong = [str(problem) for problem in plant_faults(project, filled, RESULTS)]
+    assert [str(b.directive) for b in filled.blocks] == [
+        f"<!-- planted: {name} -->"
+        for n, name in enumerate(names, 2)
+        if not any(problem.startswith(f"docs/page.md:{n}:") for problem in wrong)
+    ]
+    return wrong, [block.text for block in filled.blocks]
+
+
+def test_a_fault_is_planted_in_what_the_page_should_hold(project: Project) -> None:
+    wrong, blocks = plant(project, *(f"core/a/{kind}" for kind in SHOWN))
+    assert wrong == []
+    for block, kind in zip(blocks, SHOWN, strict=True):
+        assert block == f"~~~text\n{SHOWN[kind]}~~~\n"
+    assert project.markdown("core/a").read_text(encoding="utf-8") == FAULTY
+    assert planted_pages(read_page(project, "page")) == {"core/a"}
+
+
+def test_a_directive_that_plants_nothing_leaves_the_others(project: Project) -> None:
+    expected = (
+        "expected a page and one of number, source, example, output, table, figure, as in "
+        "core/page/number"
+    )
+    wrong, [block] = plant(
+        project, "core/a/digit", "core/b/number", "core/a/source", "core/a/number", "page/number"
+    )
+    assert wrong == [
+        f"docs/page.md:2: <!-- planted: core/a/digit -->: {expected}",
+        f"docs/page.md:3: <!-- planted: core/b/number -->: {expected}",
+        "docs/page.md:4: <!-- planted: core/a/source -->: "
+        "docs/core/a.md has no source with a digit",
+        "docs/page.md:6: <!-- planted: page/number -->: docs/page.md has faults of its own, told "
+        "there",
+    ]
+    assert block == f"~~~text\n{SHOWN['number']}~~~\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("# A", "# A\n\n<!-- hidden -->"), ("output: a", "output: b"), ("a.n", "core/b:a.n")],
+)
+def test_nothing_is_planted_in_a_page_with_faults(project: Project, old: str, new: str) -> None:
+    (project.docs / "core").mkdir()
+    project.markdown("core/a").write_text(FAULTY.replace(old, new), encoding="utf-8")
+    project.markdown("page").write_text("<!-- planted: core/a/table -->\n", encoding="utf-8")
+    filled = Filled(read_page(project, "page"))
+    assert [str(problem) for problem in plant_faults(project, filled, RESULTS)] == [
+        "docs/page.md:1: <!-- planted: core/a/table -->: docs/core/a.md has faults of its own, "
+        "told there"
+    ]
+    assert filled.blocks == []

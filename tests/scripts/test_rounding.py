@@ -1,13 +1,24 @@
 from __future__ import annotations
 
 import math
+import re
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scripts.rounding import NOISE, Measured, NumberError, difference, print_like, read
+from scripts.rounding import (
+    NOISE,
+    Measured,
+    NumberError,
+    Printed,
+    difference,
+    noise_of,
+    print_like,
+    read,
+)
 
 steady = settings(deadline=None, derandomize=True, max_examples=300)
 values = st.floats(-1e9, 1e9, allow_subnormal=False)
@@ -156,6 +167,25 @@ FORMS = {
     (" 0.00 ", 0.6667): "0.67",
     ("0.00", (0.5004, 1e-3)): "0.50",
     ("0.000", 1e-9): "0.000",
+    ("1,000", 1_234_567): "1,234,567",
+    ("1,000,000.0", 38.04): "38.0",
+    ("1,000.0e0", 38_000.0): "3.8e4",
+    ("0.0e0", (9.96, 0.0)): "1.0e1",
+    ("0.00e0", (9.996, 0.0)): "1.00e1",
+    ("0.0 × 10⁰", (0.0996, 0.0)): "1.0 × 10⁻¹",
+    ("0.0e0", 0.0): "0.0e0",
+    ("0.0e0 %", 0.0): "0.0e0 %",
+    ("1e+00", 1.0): "1e+00",
+    ("1e-05", 1.0): "1e00",
+    ("-0.0", -0.5): "-0.5",
+    ("−0", -1.0): "−1",
+    ("0.00", (0.125, 0.0)): "0.12",
+    ("0.00", (0.375, 0.0)): "0.38",
+    ("0.00", (1.5e300, 0.0)): f"{1.5e300:.2f}",
+    ("0.0 × 10⁰", 1.23e13): "1.2 × 10¹³",
+    ("0.0 × 10⁰", 4.56e56): "4.6 × 10⁵⁶",
+    ("0.0 × 10⁰", 7.89e78): "7.9 × 10⁷⁸",
+    ("0.0 × 10⁰", 9e-90): "9.0 × 10⁻⁹⁰",
 }
 
 
@@ -190,13 +220,18 @@ def test_what_is_no_number_is_refused(text: str) -> None:
         (1.0, -1e-5),
         (1.0, 1),
         (1.0, True),
+        (1.0, False),
+        (1.0, "0.0"),
+        (1.0, 0.1),
         (1.0, math.nan),
     ],
 )
 def test_what_is_no_measured_number_is_refused(value: object) -> None:
-    with pytest.raises(NumberError, match=r"the (measured value|noise) "):
+    with pytest.raises(NumberError, match=r"the (measured value|noise) ") as refused:
         Measured.of(value)
-    assert difference("1.0", value) is not None
+    if not isinstance(value, str):
+        assert difference("1.0", value) == str(refused.value)
+        assert difference("half", value) == str(refused.value)
 
 
 def test_the_difference_tells_what_is_printed_and_what_was_measured() -> None:
@@ -210,3 +245,96 @@ def test_the_difference_tells_what_is_printed_and_what_was_measured() -> None:
         "printed 0.6650000 shows more digits than are stable: the measured 0.665 is known to "
         "±7e-06; print fewer"
     )
+    assert difference("000.5", 0.5) == "printed 000.5, measured 0.5"
+    assert difference(" 0.67 ", 0.6667) is None
+
+
+NEAR = {  # printed, measured, units that are allowed
+    ("0.125", 0.126, 1): True,
+    ("0.127", 0.126, 1): True,
+    ("0.124", 0.126, 1): False,
+    ("0.124", 0.126, 2): True,
+    ("0.126", 0.126, 0): True,
+    ("1.9e-22", 2.0e-22, 1): True,
+    ("94 %", 0.95, 1): True,
+    ("4", 3, 1): False,  # a count
+    ("3", 3, 1): True,
+}
+
+
+@pytest.mark.parametrize(("text", "value", "units"), NEAR)
+def test_so_many_units_are_allowed_in_the_last_place(text: str, value: float, units: int) -> None:
+    measured = value if isinstance(value, int) else (value, 0.0)
+    assert (difference(text, measured, units) is None) == NEAR[text, value, units]
+
+
+READ = {
+    "1.9 × 10⁻²²": ("1.9e-22", "1e-23"),
+    "38×10³": ("38000", "1000"),
+    "−1,234.50": ("-1234.5", "0.01"),
+    "-1.9E+04": ("-19000", "1000"),
+    "+7": ("7", "1"),
+    "94.2 %": ("0.942", "0.001"),
+    "0": ("0", "1"),
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_number_is_read_with_one_unit_of_its_last_place(text: str) -> None:
+    value, unit = READ[text]
+    assert read(text) == Printed(Decimal(value), Decimal(unit))
+
+
+def test_the_noise_is_relative_and_a_count_has_none() -> None:
+    assert noise_of(2.0) == pytest.approx(1e-5, rel=1e-12)
+    assert noise_of((4.0, 1e-3)) == pytest.approx(1e-3, rel=1e-12)
+    assert noise_of((-4.0, 1e-3)) == pytest.approx(1e-3, rel=1e-12)
+    assert (noise_of(3), noise_of(0.0), noise_of(0)) == (0.0, 0.0, 0.0)
+
+
+UNSTABLE = {  # printed, measured, absolute noise; half a unit in the last place is 0.05, 0.5, 5
+    ("1.0", 5.25, 0.045): False,
+    ("1.0", 5.25, 0.055): True,
+    ("1", 8.5, 0.45): False,
+    ("1", 8.5, 0.55): True,
+    ("1.0e0", 825.0, 4.5): False,
+    ("1.0e0", 825.0, 5.5): True,
+}
+
+
+@pytest.mark.parametrize(("text", "value", "noise"), UNSTABLE)
+def test_digits_are_unstable_where_the_noise_is_more_than_half_a_unit(
+    text: str, value: float, noise: float
+) -> None:
+    told = difference(text, (value, noise / value))
+    expected = "shows more digits than are stable" if UNSTABLE[text, value, noise] else "is on the"
+    assert str(told).startswith(f"printed {text} {expected}"), told
+
+
+@pytest.mark.parametrize("word", ["KeyError", "0.5 s", "a b", "torch.bfloat16", "−∞", "(0.5)"])
+def test_a_measured_word_stands_as_it_is(word: str) -> None:
+    assert print_like("anything", word) == word
+    assert difference(word, word) is None
+    assert difference("TypeError", word) == f"printed TypeError, measured {word}"
+    assert difference(f" {word}", word) == f"printed  {word}, measured {word}"
+
+
+@pytest.mark.parametrize("text", ["0.5", " 0.5", "0.5 ", "1,000", "7 %", "1e-5", "2 × 10⁵"])
+def test_a_measured_word_is_no_number(text: str) -> None:
+    message = f"the measured value is the text {text!r}: return the number, so that it is rounded"
+    with pytest.raises(NumberError, match=f"^{re.escape(message)}$"):
+        print_like("0.5", text)
+    assert difference(text, text) == message
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", " a", "a ", *(f"a{character}b" for character in "<>&|*`[]\\\0\n\t\x1f")]
+)
+def test_a_measured_word_has_no_markup(text: str) -> None:
+    message = (
+        f"the measured text {text!r} cannot stand in a page: return words without markup, "
+        "line breaks or spaces at the ends"
+    )
+    with pytest.raises(NumberError, match=f"^{re.escape(message)}$"):
+        print_like("a", text)
+    assert difference(text, text) == message

@@ -29,6 +29,9 @@ GOOD = f"""<!doctype html>
 <a href="../">home</a> <a href="..">home</a> <a href="/core/page.html?x=1">absolute</a>
 <img alt="A line." src="../assets/picture.svg#only-light" srcset="../assets/picture.svg 2x">
 <img alt="A dot." src="data:image/gif;base64,R0lGODlhAQABAAAAACw="></p>
+<style></style>
+<p data="no link"><a href=" other.html#old ">old</a> <span class="arithmatex">{KATEX}</span></p>
+<img alt="Lines." src="../assets/picture.svg" srcset="../assets/picture.svg 2x, ">
 <svg viewBox="0 0 1 1"><use href="#top-of-page"></use></svg>
 </body></html>
 """.replace("[<code>a</code>](x) is none", "<code>a</code> is none")
@@ -64,12 +67,26 @@ FAULTS = [
         "a traceback: 'Traceback (most recent call last)'",
     ),
     ("<pre><code>--8&lt;-- 'x.md'</code></pre>", "a snippet marker: '--8<--'"),
+    ("<p><code>x --8&lt;-- y</code></p>", "a snippet marker: '--8<--'"),
     ("<p>{{ page.title }}</p>", "a template expression: '{{'"),
     ("<td>{% if x %}</td>", "a template expression: '{%'"),
     ("<p>See [the text][ref].</p>", "an unresolved reference link: '[the text][ref]'"),
     ("<p>See [<em>the</em> text][].</p>", "an unresolved reference link: '[the text][]'"),
     ("<p>See [<code>x.y</code>][ref].</p>", "an unresolved reference link: '[`…`][ref]'"),
     ("<p>See [<code>x.y</code>].</p>", "an unresolved reference link: '[`…`]'"),
+    (f"<p>See [{KATEX}][ref].</p>", "an unresolved reference link: '[$…$][ref]'"),
+    *[
+        (f"<p>[th<{tag}>e</{tag}> text]</p>", "an unresolved reference link: '[the text]'")
+        for tag in (
+            *("a", "abbr", "b", "data", "del", "em", "i", "ins", "kbd", "mark", "q", "s", "small"),
+            *("span", "strong", "sub", "sup", "u"),
+        )
+    ],
+    ("<div>[the<br> text]</div>", "an unresolved reference link: '[the text]'"),
+    *[
+        (f"<div>[th<{tag}>e</{tag}> text]</div>", "an unresolved reference link: '[th text]'")
+        for tag in ("article", "section", "blockquote", "summary")
+    ],
     ("<li>See [the text].</li>", "an unresolved reference link: '[the text]'"),
     ("<p>A claim.[^1]</p>", "an unresolved reference link: '[^1]'"),
     (r"<p>So \(x\)</p>", "an unrendered formula: '\\\\('"),
@@ -78,6 +95,7 @@ FAULTS = [
     (r"<p>So \begin{align}</p>", r"an unrendered formula: '\\begin{'"),
     (r"<p>So \frac12</p>", r"an unrendered formula: '\\frac'"),
     ('<div class="arithmatex">x</div>', "an unrendered formula: 'x'"),
+    ('<div class="arithmatex"> x </div>', "an unrendered formula: 'x'"),
     ('<span class="katex-error" title="e">x</span>', "an unrendered formula: 'x'"),
     ("<p>```python x</p>", "an unrendered fence: '```'"),
     ("<p>&lt;!-- output: x --&gt;</p>", "an unrendered comment: '<!--'"),
@@ -145,6 +163,10 @@ def test_a_planted_fault_is_named_with_its_page_and_line(
         ("b {\nbackground: url(//cdn.example/x) }", 2, "loaded from another host: '//cdn.ex"),
         ('\n\n@import "https://cdn.example/x";', 3, "loaded from another host: 'https://cdn.ex"),
         ("@font-face { src: url(none.woff2) }", 1, "a broken link: 'none.woff2'"),
+        ("@font-face { src: url( none.woff2 ) }", 1, "a broken link: 'none.woff2'"),
+        ("@font-face { src: url('none.woff2') }", 1, "a broken link: 'none.woff2'"),
+        ('@font-face { src: url("none.woff2") }', 1, "a broken link: 'none.woff2'"),
+        ("@import  'none.css';", 1, "a broken link: 'none.css'"),
     ],
 )
 def test_a_stylesheet_is_searched_too(site: Path, css: str, line: int, message: str) -> None:
@@ -162,6 +184,24 @@ def test_absolute_links_stand_under_the_path_that_the_site_is_served_from(site: 
     ]
     assert scan(site, "/base") == scan(site, "/base/")
     assert [problem.file for problem in scan(site)] == ["404.html", "404.html"]
+    # As long as the path of the site, and so not to be cut off.
+    page.write_text('<a href="/otherindex.html">x</a>', encoding="utf-8")
+    assert Problem("404.html", 1, "a broken link: '/otherindex.html'") in scan(site, "/base/")
+
+
+def test_a_link_out_of_the_site_is_broken_though_a_file_is_there(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (tmp_path / "outside.html").write_text("<p>x</p>", encoding="utf-8")
+    (site / "page.html").write_text('<a href="../outside.html">x</a>', encoding="utf-8")
+    assert scan(site) == [Problem("page.html", 1, "a broken link: '../outside.html'")]
+
+
+def test_an_empty_page_is_named(tmp_path: Path) -> None:
+    names = [f"page-{n}.html" for n in range(6)]
+    for name in names:
+        (tmp_path / name).touch()
+    assert scan(tmp_path) == [Problem(name, 1, "an empty page") for name in names]
 
 
 def test_faults_in_a_built_page_are_found(built_small_site: Project, tmp_path: Path) -> None:

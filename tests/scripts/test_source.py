@@ -37,6 +37,12 @@ def test_a_definition_is_its_text_with_decorators_and_comments(project: Project)
 
         class Pair:
             left = 1
+
+
+        one, two = 1, 2
+        three = four = 3
+        five = Pair.right = 2
+        Pair.top: int = 3
         ''',
     )
     assert definition(project, "parts.LIMIT").code == "LIMIT: int = 4\n"
@@ -52,7 +58,23 @@ def test_a_definition_is_its_text_with_decorators_and_comments(project: Project)
     )
     assert definition(project, "parts.Pair").code == "class Pair:\n    left = 1\n"
     lines = definitions(project.root / "snippets" / "parts.py")
-    assert lines == {"LIMIT": 4, "NAMES": 5, "double": 12, "Pair": 19}
+    assert lines == {"LIMIT": 4, "NAMES": 5, "double": 12, "Pair": 19, "three": 24, "five": 25}
+    for name, message in {
+        "parts.half": "snippets/parts.py defines no half: it has LIMIT, NAMES, Pair, double, "
+        "five, three",
+        "none.half": "there is no module snippets/none.py: expected module.name",
+        "half": "there is no module snippets/.py: expected module.name",
+    }.items():
+        with pytest.raises(SourceError) as refused:
+            definition(project, name)
+        assert str(refused.value) == message
+
+
+def test_a_module_that_cannot_be_read_defines_nothing(project: Project) -> None:
+    path = project.root / "snippets" / "parts.py"
+    assert definitions(path) == {}
+    path.write_text("def one(:\n", encoding="utf-8")
+    assert definitions(path) == {}
 
 
 BODIES = {
@@ -64,6 +86,7 @@ BODIES = {
         "for x in (1, 2):\n    print(x)\n\nprint()\n"
     ),
     "    x = 1  # one\n\n\n    print(x)": "x = 1  # one\n\n\nprint(x)\n",
+    "    x = 1\n\n    return {'x': x}": "x = 1\n",
 }
 
 
@@ -73,6 +96,9 @@ def test_an_example_is_its_body_less_docstring_and_last_return(project: Project,
     project.module("core/my-page").write_text(f"def example_a():\n{body}\n", encoding="utf-8")
     shown = example(project, "core/my-page", "a")
     assert (shown.code, shown.module) == (BODIES[body], "snippets.pages.core.my_page")
+    signature = "def example_a() -> dict[\n    str, int\n]:"
+    project.module("core/my-page").write_text(f"{signature}\n{body}\n", encoding="utf-8")
+    assert example(project, "core/my-page", "a").code == BODIES[body]
 
 
 UNFIT = {
@@ -80,7 +106,14 @@ UNFIT = {
     "example_a = 1\n": "snippets/pages/page.py has no function example_a",
     "def example_a():\n    return {}\n": "example_a of snippets/pages/page.py has no line to show",
     "def example_a():\n    '''Doc.'''\n": "example_a of snippets/pages/page.py has no line to show",
-    "def example_a(n=1):\n    n\n": "example_a has a decorator or parameters, which no page shows",
+    "def example_a(): print(1)\n": "example_a of snippets/pages/page.py has no line to show",
+    "def example_a():\n    # One.\n    return {}\n": "example_a of snippets/pages/page.py has no "
+    "line to show",
+    **{
+        f"def example_a({parameters}):\n    1\n": "example_a has a decorator or parameters, which "
+        "no page shows"
+        for parameters in ("n=1", "*, n=1", "n=1, /", "*n", "**n")
+    },
     "@staticmethod\ndef example_a():\n    1\n": "example_a has a decorator or parameters",
     "def example_a():\n    if True:\n        return 1\n    1\n": "example_a does not run when "
     "pasted: 'return' outside function",
@@ -137,10 +170,48 @@ def test_the_import_lines_are_those_that_the_code_needs(project: Project) -> Non
         "import torch\nimport torch.nn.functional as F\nfrom torch import Tensor, nn as modules\n"
     )
     assert imports(project, [helper]) == ""
+    # A function may use what stands below it.
+    assert imports(project, iter([one, helper])) == imports(project, [helper, one])
     with pytest.raises(SourceError) as refused:
         imports(project, [one])
     assert str(refused.value) == (
         "the code uses helper, which this page does not show: "
+        "put <!-- source: other.helper --> above it"
+    )
+
+
+def test_import_lines_stand_in_two_groups_in_their_order(project: Project) -> None:
+    write(
+        project.root / "snippets" / "parts.py",
+        """
+        import zlib
+        from os.path import join, isdir as folder
+        from abc import ABC
+
+        import torch
+        from numpy import ones, array
+        from snippets.other import helper as help_me
+
+
+        def one():
+            return zlib, join, folder, ABC, torch, ones, array
+
+
+        def two():
+            return help_me
+        """,
+    )
+    write(project.root / "snippets" / "other.py", "def helper():\n    pass\n")
+    assert imports(project, [definition(project, "parts.one")]) == (
+        "import zlib\nfrom abc import ABC\nfrom os.path import isdir as folder, join\n\n"
+        "import torch\nfrom numpy import array, ones\n"
+    )
+    two = definition(project, "parts.two")
+    assert imports(project, [two, definition(project, "other.helper")]) == ""
+    with pytest.raises(SourceError) as refused:
+        imports(project, [two])
+    assert str(refused.value) == (
+        "the code uses help_me, which this page does not show: "
         "put <!-- source: other.helper --> above it"
     )
 
