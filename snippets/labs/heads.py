@@ -722,7 +722,7 @@ axis.legend(loc="center left", bbox_to_anchor=(0.02, 0.4), fontsize="small")
 # If agreement told need, the points would lie on a rising line. Three corners
 # of the square are taken instead.
 #
-# ## <a id="what-a-map-tells"></a>What an attention map explains, and what it does not
+# ## <a id="what-a-map-tells"></a>Is attention explanation? What a map tells, and what it does not
 #
 # | question | does the map tell? | what tells |
 # |---|---|---|

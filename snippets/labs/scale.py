@@ -208,7 +208,7 @@ gradient = {
 # the root.
 
 # %% [markdown]
-# ## <a id="training"></a>Train without scaling: accuracy by head width
+# ## <a id="training"></a>Train a Transformer without scaling: accuracy by head width
 #
 # Adam, with the same questions and the same first weights for every run. Adam
 # divides each gradient by its own running size, so a gradient that is small
