@@ -11,8 +11,10 @@ from scripts.matter import lines_of_matter
 from scripts.page import CONTINUED, FENCED, Page, read_page, take_apart
 from scripts.project import Project, is_lab
 
-_DETAILS = re.compile(r'^<details markdown="1">', re.MULTILINE)
+_DETAILS = re.compile(r'^<details markdown="1"(?: data-search-exclude)?>', re.MULTILINE)
 _ANCHOR = re.compile(r"^(?P<indent>\s*)\{ #(?P<id>[\w-]+) \}$", re.MULTILINE)
+_HEADING = re.compile(r"^(?P<mark>#+ )(?P<text>.+) \{ #(?P<id>[\w-]+) \}$", re.MULTILINE)
+_UNSEARCHED = re.compile(r"(?<=\S) \{ data-search-exclude \}$", re.MULTILINE)
 _DARK = re.compile(r"^!\[.*\]\(\S+#only-dark\)\n", re.MULTILINE)
 _LIGHT = re.compile(r"(?<=\.svg)#only-light(?=\)$)", re.MULTILINE)
 
@@ -51,6 +53,8 @@ class Plain:
         for pattern, new in (
             (_DETAILS, "<details>"),
             (_ANCHOR, r'\g<indent><a id="\g<id>"></a>'),
+            (_HEADING, r'\g<mark><a id="\g<id>"></a>\g<text>'),
+            (_UNSEARCHED, ""),
             (_DARK, ""),
             (_LIGHT, ""),
         ):

@@ -145,7 +145,7 @@ def _index(path: Path, url: str, file: str, article: HtmlElement) -> list[Proble
             title = text.removesuffix("¶").strip()
             location = url if not entries else f"{url}#{element.get('id')}"
             entries.append({"location": location, "title": escape(title), "text": ""})
-        elif entries and text:
+        elif entries and text and element.tag != "details":  # folded: how a picture was drawn
             tag = "pre" if "highlight" in element.get("class", "") else "p"
             entries[-1]["text"] += f"<{tag}>{escape(text, quote=False)}</{tag}>"
     at = [n for n, entry in enumerate(index["docs"]) if entry["location"].partition("#")[0] == url]

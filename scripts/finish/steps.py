@@ -14,6 +14,7 @@ from scripts.finish.findable import make_findable
 from scripts.finish.fonts import set_fonts
 from scripts.finish.keep import keep_together
 from scripts.finish.llms import list_everything
+from scripts.finish.minus import keep_minus
 from scripts.finish.missing import help_the_lost
 from scripts.finish.numbers import explain_numbers
 from scripts.finish.plain_code import unmark_code
@@ -43,6 +44,7 @@ STEPS: tuple[Step, ...] = (
     help_the_lost,
     make_findable,
     weigh_tasks,
+    keep_minus,
     offer_copies,
     mend_repository,
     run_from_disk,

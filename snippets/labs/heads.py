@@ -22,7 +22,7 @@
 #   matters.
 
 # %% [markdown]
-# ## Tasks with a known map
+# ## <a id="tasks-with-a-known-map"></a>Tasks with a known attention map
 #
 # Each task gives tokens, answers (−1 where none is asked for) and `right`, in
 # which True marks a key that the row's answer stands at. *Reversal*: position
@@ -70,7 +70,7 @@ def induction(count, word=6, asked=4, letters=8):
 
 
 # %% [markdown]
-# ## The model
+# ## <a id="the-model"></a>A Transformer of attention layers only
 #
 # Embeddings of tokens and positions, then attention layers on a residual
 # stream; no MLP and no normalisation, so that nothing but attention moves
@@ -233,7 +233,7 @@ def draw_maps(right, title, models, tokens):
 
 
 # %% [markdown]
-# ## Where one map is possible, the map is right
+# ## <a id="where-one-map-is-possible-the-map-is-right"></a>Only one map is possible: every model finds it
 #
 # One layer with one head can get a distant token only by looking at it. For an
 # ideal read-out the weights of the row are votes: the letter with the most
@@ -294,7 +294,7 @@ draw_maps(right, "right map", ones, tokens)
 # the head removed, the models guess (<data value="forced.removed">0.10</data>).
 
 # %% [markdown]
-# ## A right map that does not matter
+# ## <a id="a-right-map-that-does-not-matter"></a>Prune attention heads with a right map: no loss
 #
 # The same task and width, now with four heads of a quarter of the width. Four
 # heads in each of eight models: which of them look right, and what does each
@@ -342,7 +342,7 @@ many["fewest"] = min(four["only"])
 # 2019](https://arxiv.org/abs/1905.10650)).
 
 # %% [markdown]
-# ## Different maps, the same answers
+# ## <a id="different-maps-the-same-answers"></a>Different attention maps, the same answers
 #
 # With the word written twice, every answer stands at two places, half the
 # length apart. One layer, one head, as before. We compare models with each
@@ -419,7 +419,7 @@ draw_maps(right2, "right keys", doubles, tokens2)
 # has no hold: whether maps can be trusted depends on the task.
 
 # %% [markdown]
-# ## Two layers: induction
+# ## <a id="two-layers-induction"></a>Induction heads take two layers
 #
 # With a causal mask, two layers of one head each, and the last letters asked
 # for. The textbook solution: in layer 1 each letter of the word looks at the
@@ -501,7 +501,7 @@ axes[0].set_ylabel("query")
 # 1, and layer 2's map shows no trace of it.
 
 # %% [markdown]
-# ## The negative of a map
+# ## <a id="the-negative-of-a-map"></a>A head that attends to everything but the right key
 #
 # Now the same task and model without the causal mask, a little longer. Nothing
 # about the answer has changed.
@@ -634,7 +634,7 @@ show("the same, weights times value norms", among(normed))
 # often.
 
 # %% [markdown]
-# ## Lines in rows that nothing reads
+# ## <a id="lines-in-rows-that-nothing-reads"></a>Clear lines in rows of the map that nothing reads
 #
 # Layer 2 of these models also shows a clear line in the *word's* rows: each
 # looks at its next key. But no answer is asked for there, and after the last
@@ -670,7 +670,7 @@ print("largest change of a logit that is asked for:", max(change))
 # token is wanted, are not.
 
 # %% [markdown]
-# ## Agreement against need
+# ## <a id="agreement-against-need"></a>Head importance: right map against the loss when pruned
 #
 # All the heads of this lab in one picture: how much mass the head gives to the
 # expected key, and how much accuracy its removal costs.
@@ -722,7 +722,7 @@ axis.legend(loc="center left", bbox_to_anchor=(0.02, 0.4), fontsize="small")
 # If agreement told need, the points would lie on a rising line. Three corners
 # of the square are taken instead.
 #
-# ## What a map tells
+# ## <a id="what-a-map-tells"></a>Is attention explanation? What a map tells, and what it does not
 #
 # | question | does the map tell? | what tells |
 # |---|---|---|

@@ -28,7 +28,7 @@
 #   exactly like the scale. Smaller first weights alone come close.
 
 # %% [markdown]
-# ## The task
+# ## <a id="the-task"></a>The task: look up the value of a key
 #
 # A question shows eight pairs of a key and a value, and asks for the value of
 # one of the keys. Nothing but the right pair tells the answer: a model that
@@ -61,7 +61,7 @@ def questions(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 # %% [markdown]
-# ## The model
+# ## <a id="the-model"></a>A small Transformer with a scale to choose
 #
 # One layer, one head: embeddings, attention, a feed-forward part, both on a
 # residual stream with a norm before each. Every tensor has the starts as its
@@ -135,7 +135,7 @@ def entropy(weights: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# ## Before the first step
+# ## <a id="before-the-first-step"></a>Entropy and gradient at initialisation
 #
 # The first look is at the untrained model: how decided the weights are, and
 # what gradient reaches the queries. Behind the query stands a norm, so a
@@ -208,7 +208,7 @@ gradient = {
 # the root.
 
 # %% [markdown]
-# ## Training
+# ## <a id="training"></a>Train a Transformer without scaling: accuracy by head width
 #
 # Adam, with the same questions and the same first weights for every run. Adam
 # divides each gradient by its own running size, so a gradient that is small
@@ -350,7 +350,7 @@ both[0].set_ylim(0, 1.02)
 # decided from the first step, about the wrong pairs, and never passes through
 # the undecided state in which all pairs are compared.
 #
-# ## Is it the scale, or is it the start?
+# ## <a id="is-it-the-scale-or-is-it-the-start"></a>Smaller initial weights or learning rate instead of the scale
 #
 # The unscaled model deserves its own learning rate, and first weights of its
 # own. If $W_q$ and $W_k$ are both divided by $d_k^{1/4}$, the scores at
@@ -415,7 +415,7 @@ axes.legend(title="scale", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
 #   the derivation assumes, so the unscaled scores are smaller, too. That a model
 #   without the scale learns all the same is no sign that the scale is useless.
 #
-# ## What this does not show
+# ## <a id="what-this-does-not-show"></a>Limits of this experiment
 #
 # - The unscaled runs are still learning when they stop. Whether they arrive
 #   later is not measured.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from lxml import html
 from playwright.sync_api import Browser, Page
 
 from tests.browser.checks import opened
@@ -28,6 +32,11 @@ CLICK = """(id) => {
   link.click();
   link.remove();
 }"""
+
+# The addresses of sections, in order, and of other places, that pages had before headings changed.
+PUBLISHED: dict[str, dict[str, list[str]]] = json.loads(
+    Path(__file__).with_name("anchors.json").read_text(encoding="utf-8")
+)
 
 
 def far(page: Page, place: str) -> float:
@@ -130,3 +139,20 @@ def test_an_address_that_names_nothing_is_no_error(browser: Browser) -> None:
         watched.page.evaluate(CLICK, "%E0%A4%A")
         watched.page.wait_for_timeout(500)
         assert watched.faults == []
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_an_address_of_old_leads_to_its_section(site: Path, name: str) -> None:
+    tree = html.parse(str(site / f"{name}.html"), html.HTMLParser(encoding="utf-8"))
+    ids = tree.xpath("//@id")
+    lost = [each for group in PUBLISHED[name].values() for each in group if each not in ids]
+    assert not lost, f"{name}.html has no {lost}: give the place that has their text these ids"
+    sections = [
+        {*heading.xpath(".//@id"), heading.get("id")}
+        for heading in tree.xpath("//article//*[self::h1 or self::h2 or self::h3]")
+    ]
+    at = [
+        next((n for n, section in enumerate(sections) if each in section), -1)
+        for each in PUBLISHED[name]["headings"]
+    ]
+    assert at == sorted({*at} - {-1}), (name, PUBLISHED[name]["headings"], at)

@@ -19,5 +19,13 @@ def test_terms_are_in_alphabetical_order() -> None:
 
 def test_every_term_leads_to_a_page_and_has_an_address() -> None:
     for term, text in ENTRIES:
-        assert re.search(r"\]\(\.\./core/[\w-]+\.md(#[\w-]+)?\)|\]\(#[\w-]+\)", text), term
+        assert re.search(r"\]\(\.\./(core|practice)/[\w-]+\.md(#[\w-]+)?\)|\]\(#[\w-]+\)", text), (
+            term
+        )
         assert re.search(r"\{ #[\w-]+ \}", text), term
+
+
+def test_the_words_of_positions_and_caches_are_there() -> None:
+    terms = {term for term, _ in ENTRIES}
+    typed = "RoPE, rotary, rotate_half, inv_freq, KV cache, GQA, MQA, ALiBi, sliding window"
+    assert {*typed.split(", "), "attention sink", "FlashAttention", "LSE"} <= terms

@@ -85,7 +85,7 @@ def test_all_claims_are_listed_once_and_counted() -> None:
 
 
 def test_verdicts_are_explained_and_counted() -> None:
-    head, _, _ = PAGE.text.partition("## The essays")
+    head, _, _ = PAGE.text.partition("\n## ")
     explained = re.findall(r"^\| ([a-z ]+) \| (\d+) \| ", head, re.MULTILINE)
     assert explained == [
         (name, str(sum(class_of(claim) == name for claim in CLAIMS))) for name in VERDICTS

@@ -14,11 +14,13 @@ PAGE = """\
 description: One sentence.
 ---
 
-# Why √d<sub>k</sub>
+# Why √d<sub>k</sub> { #why }
 
 A number, <data value="given: here">0.50</data>, and `<data value="x">1</data>` in code.
 
-<details markdown="1">
+## Exercises { data-search-exclude }
+
+<details markdown="1" data-search-exclude>
 <summary>Code</summary>
 
 <!-- imports -->
@@ -44,9 +46,11 @@ text = '''
   { #source }
 """
 PLAIN = """\
-# Why √d<sub>k</sub>
+# <a id="why"></a>Why √d<sub>k</sub>
 
 A number, 0.50, and `<data value="x">1</data>` in code.
+
+## Exercises
 
 <details>
 <summary>Code</summary>

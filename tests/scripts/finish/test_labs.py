@@ -106,6 +106,7 @@ def test_contents_and_search_lead_to_the_headings(lab_site: Project, article: Ht
     ]
     assert "Half of three is 1.50" in found[0]["text"]
     assert "import torch" in found[0]["text"]
+    assert "plt.plot" not in found[1]["text"]  # nobody looks for how a picture was drawn
 
 
 def test_two_builds_are_the_same(
