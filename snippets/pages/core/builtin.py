@@ -156,7 +156,11 @@ def example_cuda_only():
         torch.backends.cuda.can_use_efficient_attention,
         torch.backends.cuda.can_use_cudnn_attention,
     ):
-        print(f"{ask.__name__}: {ask(call)}")
+        try:
+            answer = ask(call)
+        except RuntimeError as error:  # a CUDA build without a driver
+            answer = str(error).splitlines()[0]
+        print(f"{ask.__name__}: {answer}")
     print(*kernel_of(lambda: F.scaled_dot_product_attention(q, q, q)))
 
 

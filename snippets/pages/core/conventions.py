@@ -967,13 +967,13 @@ def example_both():
     q, k, v = inputs(4, 4)  # v is the identity: the output is the weights
     sdpa = F.scaled_dot_product_attention
     mask = torch.tensor([True, False, True, True]).expand(4, 4)  # (Tq, Tk)
-    weights = sdpa(q, k, v, mask, is_causal=True)  # (B, H, Tq, Tk), no error
-    print(*grid(weights[0, 0]), sep="\n")
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            sdpa(q, k, v, mask, is_causal=True)
-    except RuntimeError as error:
-        print("math kernel:", str(error).split(": ")[1])
+    for kernel in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
+        try:
+            with sdpa_kernel(kernel):
+                weights = sdpa(q, k, v, mask, is_causal=True)  # (B, H, Tq, Tk)
+            print(f"{kernel.name}: no error", *grid(weights[0, 0]), sep="\n")
+        except RuntimeError as error:
+            print(f"{kernel.name}: {str(error).split(': ')[1]}")
 
 
 def table_hint():

@@ -363,3 +363,16 @@ def test_nested_tensors_skip_padding_and_only_without_the_warning(
         with torch.no_grad():
             output = encoder(x, src_key_padding_mask=hidden)
         assert bool(output[hidden].any()) is not nested
+
+
+def test_a_cuda_build_without_a_driver_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: object) -> bool:
+        raise RuntimeError("CUDA error: the driver is too old\nCompile with ...")
+
+    monkeypatch.setattr(torch.backends.cuda, "can_use_flash_attention", refuse)
+    builtin.example_cuda_only()
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == "refuse: CUDA error: the driver is too old"
+    assert second == "can_use_efficient_attention: False"

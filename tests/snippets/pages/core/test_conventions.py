@@ -332,3 +332,15 @@ def test_a_decoder_needs_the_padding_of_the_memory_and_the_future(
 ) -> None:
     conventions.example_transformer_masks()
     assert capsys.readouterr().out == "as without padding: True\nthe future stays out: True\n"
+
+
+def test_a_release_that_refuses_a_mask_with_the_flag_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("sdpa: Explicit attn_mask should not be set when is_causal=True")
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", refuse)
+    conventions.example_both()
+    said = "Explicit attn_mask should not be set when is_causal=True"
+    assert capsys.readouterr().out == f"FLASH_ATTENTION: {said}\nMATH: {said}\n"

@@ -8,9 +8,11 @@ import math
 import re
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scripts.project import Project
@@ -369,3 +371,20 @@ def test_each_example_prints_both_versions() -> None:
         lines = printed.getvalue().splitlines()
         for side in ("wrong", "right"):
             assert any(line.startswith(side) for line in lines), anchor
+
+
+def test_a_release_that_refuses_a_mask_with_the_flag_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = F.scaled_dot_product_attention
+
+    def refuse(*given: Any, is_causal: bool = False, **options: Any) -> Tensor:
+        if is_causal:
+            raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
+        return whole(*given, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", refuse)
+    assert page.example_both() == {"wrong": "RuntimeError", "right": "runs"}
+    wrong, right = capsys.readouterr().out.splitlines()
+    assert wrong == "wrong: RuntimeError, with dropout RuntimeError, without a batch RuntimeError"
+    assert right.startswith("right: error below 1e-12")
