@@ -12,7 +12,9 @@ def mend_repository(built: Built) -> list[Problem]:
         for link in page.root.xpath("//a[@data-md-component='source']"):
             del link.attrib["data-md-component"]  # by which the theme's script finds it
         for link in page.root.xpath("//a[@rel='edit']"):
-            if page.page is not None:  # a lab's source is a script, not the notebook in docs/
+            if "://" not in link.get("href"):  # Zensical links to nowhere where no address is set
+                link.drop_tree()
+            elif page.page is not None:  # a lab's source is a script, not the notebook in docs/
                 root = link.get("href").rpartition("docs/")[0]
                 link.set("href", root + built.project.relative(built.project.source(page.page)))
     return []

@@ -265,7 +265,7 @@ def test_the_real_settings_run_no_code_and_load_nothing_from_elsewhere() -> None
     assert settings.plugins["mkdocs-jupyter"].config["execute"] is False
     assert not settings.hooks
     assert settings.theme["font"] is False
-    assert settings.repo_url is None
+    assert not settings.repo_url  # REPO_URL is not set
     assert all("://" not in str(script) for script in settings.extra_javascript)
 
 

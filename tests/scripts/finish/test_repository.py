@@ -54,6 +54,13 @@ def test_a_lab_leads_to_its_script(tmp_path: Path, suffix: str) -> None:
     assert (HOME / href.removeprefix(f"{REPOSITORY}/edit/main/")).is_file()
 
 
+def test_a_link_without_an_address_goes(tmp_path: Path) -> None:
+    root = document_fromstring('<p><a rel="edit" href="docs/core/x.md">Edit</a></p>')
+    page = Html("core/x.html", root, "core/x")
+    assert mend_repository(Built(tmp_path, Project(HOME), {page.file: page})) == []
+    assert to_source(root) == []
+
+
 def test_without_an_address_there_is_no_link(built_small_site: Project) -> None:
     for page in read_site(built_small_site.site, built_small_site).pages.values():
         assert to_source(page.root) == []

@@ -46,4 +46,4 @@ def test_a_spoilt_title_is_told(
 
 def test_titles_show_mathematics_as_text() -> None:
     text = Project().markdown("core/scaling").read_text(encoding="utf-8")
-    assert "\n# Why attention divides by √dₖ\n" in text
+    assert "\n# Why attention divides by √dₖ, sqrt(head_dim)" in text
