@@ -169,7 +169,7 @@ def _options(project: Project, arguments: Sequence[str] | None) -> argparse.Name
     parser.add_argument(
         "--perturbed",
         action="store_true",
-        help="with --check: move float32 results as other processors' kernels might",
+        help="with --check: move inexact float results as other processors' kernels might",
     )
     parser.add_argument(
         "--device",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, cast
 from unittest import mock
 
@@ -47,17 +48,23 @@ class _Form:
     exact: int  # where these bits are 0, as in a half, any order of a sum gives the same
     size: float
 
+    @cached_property
+    def factors(self) -> NDArray[Any]:
+        """What numbers are multiplied by, one for each value of 16 bits."""
+        shares = np.linspace(-1, 1, 2**16)
+        return (1 + self.size * shares).astype(f"f{np.dtype(self.whole).itemsize}")
+
     def move(self, numbers: NDArray[Any]) -> None:
         """Move each number in place, but for exact ones and past the largest."""
         packed = np.ascontiguousarray(numbers)
         flat = packed.reshape(-1)
         width = 8 * packed.itemsize
-        factors = (1 + self.size * np.linspace(-1, 1, 2**16)).astype(packed.dtype)
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
             bits: NDArray[Any] = block.view(self.whole)
             with np.errstate(all="ignore"):
-                moved = block * factors[(bits * self.whole(self.golden)) >> self.whole(width - 16)]
+                mixed = (bits * self.whole(self.golden)) >> self.whole(width - 16)
+                moved = block * self.factors[mixed]
                 eighths = 8 * block
                 counts = (np.rint(eighths) == eighths) & (np.abs(eighths) < _EIGHTHS)
             inexact = (bits & self.whole(self.exact) != 0) & ~counts
