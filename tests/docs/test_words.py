@@ -24,6 +24,7 @@ USED = {
     "fully masked row": ["core/empty-rows"],
     "-10000": ["core/softmax", "practice/bugs-numbers"],
     "beam search": ["core/cross-attention"],
+    "hook": ["core/builtin"],
 }
 NO_PROSE = re.compile(r"^(`{3,}|~{3,}).*?^\1$|^#+ .*?$|^\|.*?$|<!--.*?-->", re.M | re.S)
 
