@@ -34,7 +34,6 @@ _EXACT = frozenset(
     slice_scatter sort sqrt stack sub topk tril triu where zeros zeros_like _index_put_impl _to_copy
     """.split()  # noqa: SIM905 (read as one text, it is six lines and not sixty)
 )
-_SCALED_SUM = {"add", "sub", "rsub"}  # with an alpha, some kernels round once and others twice
 _EIGHTHS = 2**20  # fewer of them are a sum of such, which any order gives
 _BLOCK = 2**16  # numbers at a time, which stay in the processor's cache
 
@@ -134,11 +133,12 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: A
         return [given]
     schema = func._schema
     name = schema.name.removeprefix("aten::").removeprefix("_foreach_").removesuffix("_")
-    if name in _EXACT and not (name in _SCALED_SUM and kwargs.get("alpha", 1) != 1):
+    # With an alpha, some kernels round a sum once and others twice.
+    if name in _EXACT and kwargs.get("alpha", 1) == 1:
         return []
-    returns = given if len(schema.returns) > 1 else (given,)
-    if name.startswith("_scaled_dot_product"):
-        returns = returns[:1]  # the rest is its own notes for the backward pass
+    returns = given
+    if name.startswith("_scaled_dot_product") and not name.endswith("_backward"):
+        returns = given[0]  # the rest is its own notes for the backward pass
     old = {_memory(tensor) for tensor in tree_leaves((args, kwargs))}
     new = [tensor for tensor in tree_leaves(returns) if _memory(tensor) not in old]
     positional = zip(schema.arguments, args, strict=False)

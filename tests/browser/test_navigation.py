@@ -11,7 +11,7 @@ from tests.browser.conftest import ORIGIN
 
 expect.set_options(timeout=30_000)  # a busy machine is slow
 
-SCALING = "Why attention divides by √dₖ"
+SCALING = "Why attention divides by √dₖ, sqrt(head_dim)"
 
 
 @pytest.fixture

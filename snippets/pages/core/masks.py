@@ -488,7 +488,7 @@ def table_shapes():
 
     rows = []
     for code, (shape, way, meaning) in ways.items():
-        row = {"mask": f"`{code}`", "shape": f"`{shape}`"}
+        row = {"mask, its shape": f"`{code}`, `{shape}`"}
         for name, size in sizes.items():
             row[name] = judge(F.scaled_dot_product_attention, *size, way)
         sdpa = [row[name] for name in sizes]
