@@ -3,7 +3,6 @@ from __future__ import annotations
 import struct
 import warnings
 from collections.abc import Callable
-from decimal import Context, Decimal
 from functools import cache
 
 import pytest
@@ -195,6 +194,7 @@ def test_what_is_made_of_other_memory_can_be_made() -> None:
 # One number at a time
 
 WIDTHS = {torch.float32: 32, torch.float64: 64}
+MULTIPLIERS = {32: 2654435761, 64: 11400714819323198485}  # Knuth's prime; 2**64 / golden ratio
 
 
 def move(*numbers: float, dtype: torch.dtype = torch.float64) -> list[float]:
@@ -206,11 +206,10 @@ def move(*numbers: float, dtype: torch.dtype = torch.float64) -> list[float]:
 
 def by_hand(number: float, dtype: torch.dtype) -> float:
     """The number moved as the mode's documentation says, in Python's own integers."""
-    width, golden_ratio = WIDTHS[dtype], (1 + Decimal(5).sqrt(Context(40))) / 2
-    multiplier = int(Decimal(2**width) / golden_ratio) | 1
+    width = WIDTHS[dtype]
     code = "fI" if width == 32 else "dQ"
     [bits] = struct.unpack(code[1], struct.pack(code[0], number))
-    share = (multiplier * bits % 2**width >> width - 16) / (2**16 - 1)  # from 0 to 1
+    share = (MULTIPLIERS[width] * bits % 2**width >> width - 16) / (2**16 - 1)  # from 0 to 1
     return number * (1 + SIZES[dtype] * (2 * share - 1))
 
 
