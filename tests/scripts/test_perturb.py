@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -8,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.bias import causal_lower_right
+from torch.nn.attention.bias import CausalBias, causal_lower_right
 from torch.nn.attention.flex_attention import flex_attention
 from torch.profiler import ProfilerActivity, profile
 
@@ -66,6 +67,7 @@ INEXACT: dict[str, Callable[[torch.dtype], Tensor]] = {
 EXACT: dict[str, Callable[[torch.dtype], Tensor]] = {
     "rand": lambda dtype: torch.rand(1000, dtype=dtype),
     "add": lambda dtype: draw(99, dtype=dtype) + draw(99, dtype=dtype) / 3,
+    "multiply in place": lambda dtype: draw(99, dtype=dtype).clone().mul_(1 / 3),
     "square root": lambda dtype: draw(99, dtype=dtype).abs().sqrt(),
     "views": lambda dtype: draw(9, 11, dtype=dtype).t()[1:].reshape(3, -1).contiguous().flatten(),
     "a number": lambda dtype: torch.where(draw(99) > 0, -1e9, 0.1).to(dtype),
@@ -187,6 +189,99 @@ def test_what_is_made_of_other_memory_can_be_made() -> None:
         _, forward = moved(lambda: torch.func.jvp(torch.exp, (draw(9),), (torch.ones(9),))[1])
     assert forward.isfinite().all()
     assert moved(lambda: nn.Linear(3, 2).weight)[1].requires_grad
+
+
+# One number at a time
+
+WIDTHS = {torch.float32: 32, torch.float64: 64}
+MULTIPLIERS = {32: 2654435761, 64: 11400714819323198485}  # Knuth's prime; 2**64 / golden ratio
+
+
+def move(*numbers: float, dtype: torch.dtype = torch.float64) -> list[float]:
+    """What the numbers are after one operation that is not exact, and gives them as they are."""
+    given = torch.tensor(numbers, dtype=dtype)
+    with Perturbed():
+        return (given**1.0).tolist()  # type: ignore[no-any-return]
+
+
+def by_hand(number: float, dtype: torch.dtype) -> float:
+    """The number moved as the mode's documentation says, in Python's own integers."""
+    width = WIDTHS[dtype]
+    code = "fI" if width == 32 else "dQ"
+    [bits] = struct.unpack(code[1], struct.pack(code[0], number))
+    share = (MULTIPLIERS[width] * bits % 2**width >> width - 16) / (2**16 - 1)  # from 0 to 1
+    return number * (1 + SIZES[dtype] * (2 * share - 1))
+
+
+@pytest.mark.parametrize("dtype", SIZES)
+def test_the_bits_of_a_number_decide_how_far_it_moves(dtype: torch.dtype) -> None:
+    numbers = draw(999, dtype=dtype).tolist()
+    unit = torch.finfo(dtype).eps
+    for number, told in zip(numbers, move(*numbers, dtype=dtype), strict=True):
+        # The factor is rounded to the dtype, and so is the product.
+        assert abs(told - by_hand(number, dtype)) <= 1.01 * unit * abs(number), number
+
+
+def test_each_block_of_a_long_array_moves() -> None:
+    numbers = draw(70_000, dtype=torch.float64).tolist()
+    assert move(*numbers)[-9:] == move(*numbers[-9:]) != numbers[-9:]
+
+
+@pytest.mark.parametrize(("dtype", "last"), [(torch.float32, 13), (torch.float64, 40)])
+def test_a_number_with_few_bits_stays(dtype: torch.dtype, last: int) -> None:
+    mantissa = {torch.float32: 23, torch.float64: 52}[dtype]
+    for place in (1, 5, last):
+        few = [sign * 2.0**n * (1 + 2.0**-place) for n in range(-40, -9) for sign in (1, -1)]
+        assert move(*few, dtype=dtype) == few, place
+    for place in (last + 1, mantissa):
+        many = [sign * 2.0**n * (1 + 2.0**-place) for n in range(-40, -9) for sign in (1, -1)]
+        far = sum(a != b for a, b in zip(move(*many, dtype=dtype), many, strict=True))
+        assert far > len(many) / 2, place
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_small_count_of_eighths_stays(sign: int) -> None:
+    counts = [sign * (2**20 - n) / 8 for n in (1, 3, 5, 7)]
+    assert move(*counts, dtype=torch.float32) == counts
+    more = [sign * (2**20 + n) / 8 for n in range(1, 64, 2)]
+    far = [a != b for a, b in zip(move(*more, dtype=torch.float32), more, strict=True)]
+    assert sum(far) > len(far) / 2
+
+
+# The mode
+
+
+def test_the_mode_ends_where_its_block_ends() -> None:
+    made, mode = CausalBias.__new__, Perturbed()
+    with mode as entered:
+        assert entered is mode
+        assert CausalBias.__new__ is not made
+    assert CausalBias.__new__ is made
+    assert torch.equal(draw(99).exp(), draw(99).exp())
+    assert not torch.equal(*moved(draw(99).exp))
+
+
+def test_an_operation_may_be_given_without_keywords() -> None:
+    given = Perturbed().__torch_dispatch__(torch.ops.aten.exp.default, (), (draw(99),))
+    assert torch.equal(given, moved(draw(99).exp)[1])
+
+
+def test_what_attention_notes_for_its_backward_pass_stays() -> None:
+    run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    outside, noted = run(*heads(torch.float32))
+    with Perturbed():
+        inside, then_noted = run(*heads(torch.float32))
+    assert not torch.equal(outside, inside)
+    assert torch.equal(noted, then_noted)
+
+
+def test_all_that_an_operation_gives_moves() -> None:
+    with Perturbed():
+        inside = torch.var_mean(draw(9, 50, dtype=torch.float64), dim=1)
+    for far, value in zip(
+        inside, torch.var_mean(draw(9, 50, dtype=torch.float64), dim=1), strict=True
+    ):
+        assert not torch.equal(far, value)
 
 
 # The command

@@ -230,3 +230,39 @@ def test_nothing_is_planted_in_a_page_with_faults(project: Project, old: str, ne
         "told there"
     ]
     assert filled.blocks == []
+
+
+def test_the_first_point_of_a_drawing_may_open_its_path(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    light = '\n<path d="\nM 1 20 \nL 3 4"/>\n'  # a line of it ends with a space
+    drawn = {"alt": "One", "light": light, "dark": light}
+    monkeypatch.setattr(RESULTS["core/a"], "figures", {"f": drawn})
+    wrong, [block] = plant(project, "core/a/figure")
+    assert wrong == []
+    assert "\n- M 1 20\n+ M 1 21\n\nThe check says:\ndocs/core/a.md:25: line 3 of " in block
+
+
+def test_nothing_is_planted_in_a_page_whose_module_gave_nothing(project: Project) -> None:
+    (project.modules / "core").mkdir()
+    project.module("core/b").write_text("def example_b():\n    print(1)\n", encoding="utf-8")
+    (project.docs / "core").mkdir()
+    project.markdown("core/b").write_text("# B\n\n<!-- example: b -->\n", encoding="utf-8")
+    wrong, blocks = plant(project, "core/b/example")
+    assert wrong == [
+        "docs/page.md:2: <!-- planted: core/b/example -->: docs/core/b.md has faults of its own, "
+        "told there"
+    ]
+    assert blocks == []
+
+
+def test_a_fault_that_no_comparison_names_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "differences", lambda *_: [])
+    wrong, blocks = plant(project, "core/a/output")
+    assert wrong == [
+        "docs/page.md:2: <!-- planted: core/a/output -->: the check does not see 'x 1.3 y' "
+        "in place of 'x 1.2 y'"
+    ]
+    assert blocks == []

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from scripts.project import Project
-from scripts.source import Shown, SourceError, definition, definitions, example, imports, whole
+from scripts.source import (
+    Shown,
+    SourceError,
+    definition,
+    definitions,
+    example,
+    imports,
+    parse,
+    whole,
+)
 
 
 def write(path: Path, text: str) -> None:
@@ -244,3 +253,8 @@ def test_what_the_reader_has_as_a_file_is_imported_from_it(project: Project) -> 
     assert whole(project, "big") == "def one():\n    return 1\n"
     with pytest.raises(SourceError, match=r"there is no module snippets/bigger\.py"):
         whole(project, "bigger")
+
+
+def test_a_text_is_parsed_once() -> None:
+    assert parse("x = 1\n", "a.py") is parse("x = 1\n", "a.py")
+    assert parse("x = 1\n", "a.py") is not parse("x = 2\n", "a.py")
