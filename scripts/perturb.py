@@ -43,7 +43,7 @@ class _Form:
     """How numbers of one dtype move: by up to ``size`` of themselves."""
 
     whole: type[np.unsignedinteger[Any]]  # their bits, read as one integer
-    golden: int  # odd, with the bits of the golden ratio: multiplied by it, neighbours part
+    golden: int  # odd, near 2**width / golden ratio: multiplied by it, neighbours part
     exact: int  # where these bits are 0, as in a half, any order of a sum gives the same
     size: float
 

@@ -112,7 +112,7 @@ def test_a_phone_has_the_parts_of_the_page_under_its_title(browser: Browser) -> 
         page = context.new_page()
         page.goto(f"{ORIGIN}/practice/bugs-masks.html")
         page.locator(".about-contents summary").press("Enter")
-        page.get_by_role("navigation", name="On this page").get_by_text("The mask upside").click()
+        page.get_by_role("navigation", name="On this page").get_by_text("Inverted mask").click()
         expect(page.locator("#polarity")).to_be_in_viewport()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
 

@@ -47,6 +47,14 @@ def gradient(dtype: torch.dtype) -> Tensor:
     return x.grad
 
 
+def values_gradient(dtype: torch.dtype) -> Tensor:
+    q, k, v = heads(dtype)
+    v = v.clone().requires_grad_()
+    F.scaled_dot_product_attention(q, k, v).sum().backward()  # type: ignore[no-untyped-call]
+    assert v.grad is not None
+    return v.grad
+
+
 INEXACT: dict[str, Callable[[torch.dtype], Tensor]] = {
     "randn": lambda dtype: torch.randn(1000, dtype=dtype),
     "in place": lambda dtype: torch.empty(1000, dtype=dtype).normal_(),
@@ -57,7 +65,11 @@ INEXACT: dict[str, Callable[[torch.dtype], Tensor]] = {
     "matmul": lambda dtype: draw(20, 8, dtype=dtype) @ draw(8, 20, dtype=dtype),
     "attention": lambda dtype: F.scaled_dot_product_attention(*heads(dtype)),
     "add with alpha": lambda dtype: draw(99, dtype=dtype).add(draw(99, dtype=dtype) + 1, alpha=0.3),
+    "index_add with alpha": lambda dtype: draw(9, 9, dtype=dtype).index_add(
+        0, torch.arange(9), draw(81, dtype=dtype).view(9, 9) + 1, alpha=0.3
+    ),
     "backward": gradient,
+    "backward of attention": values_gradient,
     "foreach": lambda dtype: torch._foreach_exp([draw(99, dtype=dtype)])[0],
     "complex": lambda dtype: torch.view_as_real(
         torch.polar(draw(99, dtype=dtype).abs(), draw(99, dtype=dtype))
@@ -201,7 +213,8 @@ def move(*numbers: float, dtype: torch.dtype = torch.float64) -> list[float]:
     """What the numbers are after one operation that is not exact, and gives them as they are."""
     given = torch.tensor(numbers, dtype=dtype)
     with Perturbed():
-        return (given**1.0).tolist()  # type: ignore[no-any-return]
+        moved_numbers: list[float] = (given**1.0).tolist()
+    return moved_numbers
 
 
 def by_hand(number: float, dtype: torch.dtype) -> float:
@@ -209,7 +222,7 @@ def by_hand(number: float, dtype: torch.dtype) -> float:
     width = WIDTHS[dtype]
     code = "fI" if width == 32 else "dQ"
     [bits] = struct.unpack(code[1], struct.pack(code[0], number))
-    share = (MULTIPLIERS[width] * bits % 2**width >> width - 16) / (2**16 - 1)  # from 0 to 1
+    share: float = (MULTIPLIERS[width] * bits % 2**width >> width - 16) / (2**16 - 1)  # from 0 to 1
     return number * (1 + SIZES[dtype] * (2 * share - 1))
 
 
